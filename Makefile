@@ -32,9 +32,14 @@ clients: preflight ## the real programs that the tests and the demo run
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers
 
-demo: build ## three real programs on a simulated card: bare, in a slice, on unified memory
+demo: build ## two engines on one simulated card, and three real programs: bare, in a slice, on unified memory
 	tests/setup.sh demo
 	tests/demo/demo.sh
+
+.PHONY: picture
+picture: build ## packaging/picture.svg: what the first part of the demo prints on a terminal
+	tests/setup.sh demo
+	python3 tests/demo/picture.py packaging/picture.svg
 
 test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
@@ -98,7 +103,21 @@ fuzz: ## every parser of what others write, FUZZ seconds each (600); the inputs 
 fuzz-smoke: ## all fuzzers at once, for a minute
 	FUZZ_TOGETHER=1 tests/fuzz/run.sh 60
 
-docs:
+.PHONY: book
+book: ## the handbook as HTML: target/handbook
+	tests/setup.sh book
+	tests/handbook.sh $(TARGET)/tools/bin/mdbook $(TARGET)/handbook
+
+# The packages have the handbook too. After `make book`, so does what `make install` installs.
+dist: book
+
+.PHONY: install-handbook
+install: install-handbook
+install-handbook:
+	for page in $$(cd $(TARGET)/handbook 2>/dev/null && find . -type f); do \
+		install -D -m 644 $(TARGET)/handbook/$$page $(INTO)/share/doc/gpuslice/html/$$page || exit 1; done
+
+docs: book
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(SHIM) --no-deps --document-private-items
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked $(REST) --no-deps --document-private-items
 

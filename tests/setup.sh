@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz | examples
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -64,6 +64,11 @@ deny) # The tool, and every crate of every platform: it looks at them without a 
     tool=$target/tools/bin/cargo-deny
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
+book) # What makes HTML of packaging/handbook
+    tool=$target/tools/bin/mdbook
+    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --debug --no-default-features --features search \
+        --root "$target/tools" mdbook@0.5.4
+    ;;
 fuzz)
     need g++ g++
     tool=$target/tools/bin/cargo-fuzz
@@ -80,7 +85,7 @@ examples) # What reads packaging/examples: schemas, an evaluator of CEL, Compose
     }
     ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | fuzz | examples" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples" >&2
     exit 2
     ;;
 esac

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Three real, unmodified programs on simulated machines: bare, and in a slice.
+# Two engines on one simulated card, then three real, unmodified programs: bare, and in a slice.
 # Usage: tests/demo/demo.sh (after `make`); `make demo` installs what it needs first.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -30,6 +30,8 @@ check() {
     printf 'exit status %s\n' "$status"
 }
 
+title "Two engines on one card"
+tests/demo/two_engines.sh
 title "A 24 GiB card, as it is"
 show --sim rtx3090 --bare
 title "The same programs in a slice of 8 GiB"

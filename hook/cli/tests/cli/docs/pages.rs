@@ -85,6 +85,7 @@ fn documents() -> Vec<(String, String)> {
         "hook/oci",
         "config",
         "packaging/examples",
+        "packaging/handbook/src",
         "tests",
     ] {
         let listed = fs::read_dir(workspace().join(folder)).unwrap();

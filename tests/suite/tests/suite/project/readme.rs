@@ -1,4 +1,4 @@
-//! The README shows what the commands in it say today.
+//! The README and the handbook show what commands and the demo print today.
 
 use gpuslice_suite::place;
 use std::process::Command;
@@ -21,9 +21,10 @@ fn settled(text: &str) -> String {
 }
 
 #[test]
-fn what_the_readme_shows_of_check_is_what_check_says() {
-    let readme = std::fs::read_to_string(place::workspace().join("README.md")).unwrap();
-    let sessions: Vec<&str> = readme
+fn what_the_handbook_shows_of_check_is_what_check_says() {
+    let page = "packaging/handbook/src/unified-memory.md";
+    let page = std::fs::read_to_string(place::workspace().join(page)).unwrap();
+    let sessions: Vec<&str> = page
         .split("$ gpuslice check --sim ")
         .skip(1)
         .map(|session| session.split("```").next().unwrap())
@@ -44,4 +45,42 @@ fn what_the_readme_shows_of_check_is_what_check_says() {
             "gpuslice check --sim {options}"
         );
     }
+}
+
+/// The words of a text, with `PID` for each process id.
+fn words(text: &str) -> Vec<String> {
+    let is_pid = |word: &str| word.bytes().all(|letter| letter.is_ascii_digit());
+    let settled = |word: &str| match word.trim_end_matches(')') {
+        "" => word.to_owned(),
+        number if is_pid(number) => word.replace(number, "PID"),
+        _ => word.to_owned(),
+    };
+    text.split_whitespace().map(settled).collect()
+}
+
+#[test]
+fn the_picture_of_the_readme_shows_what_the_demo_prints() {
+    // The demo finds Python in the environment that the clients have.
+    let _ = place::venv("python");
+    let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
+    let demo = Command::new(place::workspace().join("tests/demo/two_engines.sh"))
+        .env("TARGET", place::target())
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .env_remove("LD_PRELOAD")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(demo.stdout).unwrap();
+    assert!(demo.status.success(), "{printed}");
+    let picture = place::workspace().join("packaging/picture.svg");
+    let picture = std::fs::read_to_string(picture).unwrap();
+    let lines = picture
+        .lines()
+        .filter_map(|line| line.strip_prefix("<text")?.split_once('>'))
+        .filter_map(|(_, line)| line.strip_suffix("</text>"));
+    let drawn = lines.collect::<Vec<_>>().join("\n");
+    let drawn = drawn
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    assert_eq!(words(&drawn), words(&printed), "run `make picture`");
 }
