@@ -4,8 +4,9 @@ use super::*;
 use crate::driver::inventory::{Device, MigInstance};
 use crate::driver::sim::Sim;
 use crate::launch::facts::Environment;
-use crate::slice::options::{DeviceLimit, Selector};
+use crate::slice::options::DeviceLimit;
 use gpuslice_config::slice::{ListedDevice, PageCache};
+use gpuslice_config::words::device::Selector;
 
 const CARD: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 const SPARK: &str = "GPU-b10aaaaa-4444-4555-8666-777788880000";

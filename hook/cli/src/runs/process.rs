@@ -1,10 +1,10 @@
 //! Waits for processes that are not children of this one.
 //! Touches: /proc, descriptors of processes (pidfd).
 
+use gpuslice_host::machine::process::ProcessId;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) enum Process {
     /// Identified by a pidfd, which can never refer to another process.
     Descriptor(OwnedFd),
     /// Identified by process id and start time, on kernels before 5.3.
-    Number(Pid, String),
+    Number(ProcessId),
 }
 
 /// The polling interval for a process without a pidfd.
@@ -32,8 +32,8 @@ impl Process {
                 Ok(Process::Descriptor(descriptor))
             }
             _ if Errno::last() == Errno::ESRCH => Err(Errno::ESRCH.into()),
-            _ => start_time(pid)
-                .map(|started| Process::Number(pid, started))
+            _ => ProcessId::of(pid.as_raw())
+                .map(Process::Number)
                 .ok_or_else(|| Errno::ESRCH.into()),
         }
     }
@@ -45,24 +45,13 @@ impl Process {
                 let mut wanted = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
                 while poll(&mut wanted, PollTimeout::NONE) == Err(Errno::EINTR) {}
             }
-            Process::Number(pid, started) => {
-                while start_time(*pid).as_ref() == Some(started) {
+            Process::Number(process) => {
+                while process.lives() {
                     std::thread::sleep(INTERVAL);
                 }
             }
         }
     }
-}
-
-/// Returns the start time of a running process; None if it has ended, even if it is not reaped yet.
-pub(crate) fn start_time(pid: Pid) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The process name may contain any character, but no later field has a parenthesis.
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    let started = fields.nth(18)?;
-    (state != "Z").then(|| started.to_owned())
 }
 
 #[cfg(test)]
@@ -74,18 +63,19 @@ mod tests {
     fn a_process_that_has_ended_is_gone_although_nobody_has_reaped_it() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        let by_number = Process::Number(pid, start_time(pid).unwrap());
+        let by_number = Process::Number(ProcessId::of(pid.as_raw()).unwrap());
         let by_descriptor = Process::open(pid).unwrap();
         drop(child.stdin.take());
         by_number.wait();
         by_descriptor.wait();
-        assert_eq!(start_time(pid), None);
+        assert_eq!(ProcessId::of(pid.as_raw()), None);
         child.wait().unwrap();
         assert!(Process::open(pid).is_err());
     }
 
     #[test]
     fn a_number_that_another_process_has_got_since_is_not_waited_for() {
-        Process::Number(Pid::this(), "0".to_owned()).wait();
+        let pid = Pid::this().as_raw();
+        Process::Number(ProcessId { pid, start_time: 0 }).wait();
     }
 }

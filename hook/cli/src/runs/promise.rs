@@ -8,13 +8,13 @@
 use crate::base::host_files;
 use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
 use crate::runs::former::{self, Owners};
+use crate::runs::promise_maker::maker;
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::promises::{self, ReadPromise, SIZE};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
-use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::run_folder;
 use gpuslice_host::slices::tenants;
 use nix::fcntl::OFlag;
@@ -139,7 +139,7 @@ impl Promises {
     /// Checks whether a promise belongs to a former slice of this process that has ended.
     fn has_ended(&self, held: &ReadPromise) -> bool {
         let own = self.owners.map(|owners| owners.own);
-        let is_own = own.is_some() && owner(&held.slice).map(|maker| maker.process) == own;
+        let is_own = own.is_some() && maker(&held.slice).map(|maker| maker.process) == own;
         is_own
             && self
                 .file(held)
@@ -162,7 +162,7 @@ impl Promises {
         let containers = self.containers.as_deref().map(promises::read_folder);
         let living = own.into_iter().filter(|held| {
             let lives = tenants::stands(&self.folder, held)
-                || owner(&held.slice)
+                || maker(&held.slice)
                     .is_some_and(|owner| owner.has_left_something(&self.folder, remains));
             let removes = !lives && remains == Remains::Remove;
             if removes && let Some(file) = self.file(held) {
@@ -172,7 +172,7 @@ impl Promises {
         });
         let all = living.chain(containers.into_iter().flatten().flatten());
         all.map(|held| Neighbour {
-            name: owner(&held.slice).map_or_else(|| held.slice.clone(), |owner| owner.shown()),
+            name: maker(&held.slice).map_or_else(|| held.slice.clone(), |maker| maker.shown()),
             budget: held.budget,
             unused: held.unused,
         })
@@ -184,7 +184,7 @@ impl Promises {
     pub(crate) fn run_called(&self, name: &str) -> Option<i32> {
         let held = tenants::promised(&self.folder).unwrap_or_default();
         let others = held.iter().filter(|held| !self.has_ended(held));
-        let mut makers = others.filter_map(|held| owner(&held.slice));
+        let mut makers = others.filter_map(|held| maker(&held.slice));
         let same = makers.find(|maker| maker.name == name.replace('/', "_"));
         same.map(|maker| maker.process.pid)
     }
@@ -278,7 +278,7 @@ impl Promises {
     /// withdraw that promise, unless the command has left processes in the background.
     fn lingering(&self) -> bool {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
-        let mut owners = own.iter().filter_map(|held| owner(&held.slice));
+        let mut owners = own.iter().filter_map(|held| maker(&held.slice));
         owners.any(|maker| !maker.process.lives())
     }
 
@@ -298,7 +298,7 @@ impl Promises {
         let is_taken = self.owners.is_some()
             && own
                 .iter()
-                .any(|held| owner(&held.slice).is_some_and(|maker| maker.process == owners.own));
+                .any(|held| maker(&held.slice).is_some_and(|maker| maker.process == owners.own));
         tenants::promise_id(&owners.of_record(is_taken), &name.replace('/', "_"))
     }
 
@@ -375,7 +375,7 @@ pub(crate) fn forget(private: &Path) {
     };
     let name = file.file_name().and_then(|name| name.to_str());
     let slice = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
-    let ours = slice.is_some_and(|id| owner(id).is_some());
+    let ours = slice.is_some_and(|id| maker(id).is_some());
     let is_promise = ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
     if is_promise && !former::is_used(&file, run_dir::PROMISE) {
         let _ = fs::remove_file(file);
@@ -392,39 +392,6 @@ fn write(path: &Path) -> io::Result<()> {
     // count the whole promise as unused.
     file.set_permissions(Permissions::from_mode(0o644))?;
     file.set_len(SIZE as u64)
-}
-
-/// The maker of a run's promise: the process of the command, which was gpuslice before `exec`.
-struct Maker<'a> {
-    process: ProcessId,
-    name: &'a str,
-    id: &'a str,
-}
-
-/// Returns the maker that a promise's id names. A container's promise has no maker: the OCI hook
-/// manages it.
-fn owner(id: &str) -> Option<Maker<'_>> {
-    let (process, name) = tenants::promise_owner(id)?;
-    Some(Maker { process, name, id })
-}
-
-impl Maker<'_> {
-    /// Checks whether processes that the command left behind still use its slice.
-    fn has_left_something(&self, folder: &Path, remains: Remains) -> bool {
-        registry::running_and(remains).iter().any(|entry| {
-            run_dir::private_folder(&entry.file)
-                .and_then(|private| fs::read_link(private.join(run_dir::PROMISE)).ok())
-                .is_some_and(|file| {
-                    let name = file.file_name().and_then(|name| name.to_str());
-                    let id = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
-                    file.parent() == Some(folder) && id == Some(self.id)
-                })
-        })
-    }
-
-    fn shown(&self) -> String {
-        format!("{} (pid {})", self.name, self.process.pid)
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The promises of a machine: made one at a time, and removed with their makers.
 
 use super::*;
+use gpuslice_host::machine::process::ProcessId;
 use nix::unistd::Pid;
 use std::process::{Command, Stdio};
 

@@ -8,21 +8,20 @@
 
 use crate::driver::inventory::{Inventory, Target};
 use crate::runs::former::{self, Owners};
-use crate::runs::registry::{self, Remains};
+use crate::runs::registry::Remains;
 use crate::runs::run_dir;
+use crate::runs::tenant_folders::{Folders, Tenants};
 use crate::slice::visible_gpus;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::base::paths::HostPaths;
-use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::admission::{AdmissionError, Holders};
-use gpuslice_host::slices::records::{DeviceBudget, Registry};
-use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
+use gpuslice_host::slices::records::DeviceBudget;
+use gpuslice_host::slices::tenants::{FOLDER, Tenant};
 use nix::unistd::geteuid;
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -93,8 +92,8 @@ pub(crate) fn cards(
 }
 
 /// The longest time a run waits for the lock, and for memory that another run is about to release.
-const PATIENCE: Duration = Duration::from_secs(2);
-const INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Admits a run and records the memory it was admitted for. `simulated` is the state folder of a
 /// simulated machine, which has tenants of its own.
@@ -288,130 +287,6 @@ fn no_room(name: &str, full: AdmissionError, cards: &[Card]) -> NoRoom {
         full,
         hint,
     }
-}
-
-/// The folders in which tenants are recorded.
-struct Folders {
-    /// The machine's folder, which root creates.
-    machine: Option<PathBuf>,
-    /// This user's folder, or the simulated machine's.
-    own: PathBuf,
-}
-
-/// The tenants of a machine.
-struct Tenants {
-    /// The records of this process's former slices that have ended.
-    ended: Vec<PathBuf>,
-    /// All other tenants.
-    held: Vec<Tenant>,
-}
-
-/// The locks held while a run is admitted.
-struct Lock<'a> {
-    _hooks: Option<Registry<'a>>,
-    _folder: Option<File>,
-}
-
-impl Folders {
-    fn of(simulated: Option<&Path>) -> Folders {
-        match simulated {
-            Some(state) => Folders {
-                machine: None,
-                own: state.join(FOLDER),
-            },
-            None => {
-                let machine = machine().run().join(FOLDER);
-                let own = registry::shared_folder().join(FOLDER);
-                Folders {
-                    machine: (machine != own).then(|| machine.clone()),
-                    own,
-                }
-            }
-        }
-    }
-
-    fn is_simulated(&self) -> bool {
-        self.machine.is_none() && self.own != machine().run().join(FOLDER)
-    }
-
-    fn each(&self) -> impl Iterator<Item = &PathBuf> {
-        self.machine.iter().chain([&self.own])
-    }
-
-    /// Reads the tenants of all folders.
-    fn tenants(&self, own: ProcessId, remains: Remains) -> Tenants {
-        if remains == Remains::Remove {
-            self.each().for_each(|folder| tenants::remove_dead(folder));
-        }
-        let living = self.each().flat_map(|folder| tenants::living(folder));
-        let user = geteuid().as_raw();
-        let has_ended = |tenant: &Tenant| {
-            tenant.owner == Some(own)
-                && tenant.uid == user
-                && !former::is_used(&tenant.file, run_dir::TENANT)
-        };
-        let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
-        Tenants {
-            ended: ended.into_iter().map(|tenant| tenant.file).collect(),
-            held,
-        }
-    }
-
-    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
-    fn lock(&self) -> Lock<'static> {
-        let hooks = match geteuid().is_root() && !self.is_simulated() {
-            // `Registry::lock` also creates the machine's folders.
-            true => Registry::lock(machine()).ok(),
-            false => None,
-        };
-        self.make();
-        let mut folders = self.each().filter_map(|folder| File::open(folder).ok());
-        let folder = folders.next();
-        let start = Instant::now();
-        while let Some(folder) = &folder
-            && folder.try_lock().is_err()
-            && start.elapsed() < PATIENCE
-        {
-            std::thread::sleep(INTERVAL);
-        }
-        Lock {
-            _hooks: hooks,
-            _folder: folder,
-        }
-    }
-
-    /// Creates the folders. A failure is reported later, when a record is written to the folder.
-    fn make(&self) {
-        if !self.is_simulated() {
-            if let Some(above) = self.own.parent() {
-                let _ = registry::make(above);
-            }
-            if geteuid().is_root() {
-                let _ = tenants::make(machine());
-            }
-        }
-        let _ = DirBuilder::new().mode(0o700).create(&self.own);
-    }
-
-    fn write(
-        &self,
-        owner: &ProcessId,
-        name: &str,
-        budgets: &[DeviceBudget],
-    ) -> io::Result<PathBuf> {
-        let machine = self.machine.as_ref();
-        if let Some(Ok(written)) =
-            machine.map(|folder| tenants::write(folder, owner, name, budgets))
-        {
-            return Ok(written);
-        }
-        tenants::write(&self.own, owner, name, budgets)
-    }
-}
-
-fn machine() -> &'static HostPaths {
-    static PLACES: std::sync::LazyLock<HostPaths> = std::sync::LazyLock::new(HostPaths::default);
-    &PLACES
 }
 
 /// Links a run's record into its private folder, for the watcher.

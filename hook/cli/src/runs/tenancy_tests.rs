@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::driver::inventory::{Device, MigInstance};
-use crate::slice::options::{DeviceLimit, Selector, SliceOptions};
+use crate::slice::options::{DeviceLimit, SliceOptions};
+use gpuslice_config::words::device::Selector;
 
 const A: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 const B: &str = "GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";

@@ -2,9 +2,9 @@
 //! Touches: its arguments.
 
 use crate::driver::inventory::{Inventory, Target};
-use crate::slice::options::{DeviceLimit, Headroom, Selector, SliceOptions};
+use crate::slice::options::{DeviceLimit, Headroom, SliceOptions};
 use gpuslice_config::slice::{ListedDevice, PageCache, Slice, SliceFault, Text};
-use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
 use std::collections::BTreeMap;
 

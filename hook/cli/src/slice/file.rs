@@ -3,9 +3,9 @@
 
 use crate::driver::inventory::{Inventory, Target};
 use crate::slice::budget::{self, BudgetError, TooSmall};
-use crate::slice::options::Selector;
 use gpuslice_config::slice::{self, MAX_FILE, Slice, SliceError};
 use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::paths;
 use nix::fcntl::OFlag;
 use std::ffi::{CStr, OsStr};

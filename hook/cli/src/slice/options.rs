@@ -5,7 +5,7 @@ use crate::slice::pressure_options::PressureChoice;
 use clap::{ArgGroup, Args, ValueEnum};
 use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::{Managed, PageCache, PresentAs, Total};
-use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::Bytes;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -231,15 +231,6 @@ impl From<PageCacheChoice> for PageCache {
             PageCacheChoice::DropBehind => PageCache::DropBehind,
         }
     }
-}
-
-/// How a person names a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Selector {
-    /// By its index in nvidia-smi.
-    Index(u32),
-    /// By its uuid.
-    Uuid(DeviceUuid),
 }
 
 /// The limit of one GPU.

@@ -7,6 +7,7 @@ pub(crate) mod hook_sizes;
 pub mod identity;
 pub(crate) mod json_filter;
 pub mod spec;
+pub(crate) mod spec_error;
 pub mod state;
 pub(crate) mod toolkit_limit;
 pub(crate) mod visible_gpus;

@@ -1,0 +1,142 @@
+//! The folders in which runs on GPUs with memory of their own are recorded, and the locks on them.
+//! Touches: `/run/gpuslice/tenants`, the user's folder, or the simulated machine's; for root, the
+//! hook's lock.
+
+use crate::runs::former;
+use crate::runs::registry::{self, Remains};
+use crate::runs::run_dir;
+use crate::runs::tenancy::{INTERVAL, PATIENCE};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
+use gpuslice_host::slices::records::{DeviceBudget, Registry};
+use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
+use nix::unistd::geteuid;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// The folders in which tenants are recorded.
+pub(super) struct Folders {
+    /// The machine's folder, which root creates.
+    machine: Option<PathBuf>,
+    /// This user's folder, or the simulated machine's.
+    pub(super) own: PathBuf,
+}
+
+/// The tenants of a machine.
+pub(super) struct Tenants {
+    /// The records of this process's former slices that have ended.
+    pub(super) ended: Vec<PathBuf>,
+    /// All other tenants.
+    pub(super) held: Vec<Tenant>,
+}
+
+/// The locks held while a run is admitted.
+pub(super) struct Lock<'a> {
+    _hooks: Option<Registry<'a>>,
+    _folder: Option<File>,
+}
+
+impl Folders {
+    pub(super) fn of(simulated: Option<&Path>) -> Folders {
+        match simulated {
+            Some(state) => Folders {
+                machine: None,
+                own: state.join(FOLDER),
+            },
+            None => {
+                let machine = machine().run().join(FOLDER);
+                let own = registry::shared_folder().join(FOLDER);
+                Folders {
+                    machine: (machine != own).then(|| machine.clone()),
+                    own,
+                }
+            }
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.machine.is_none() && self.own != machine().run().join(FOLDER)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &PathBuf> {
+        self.machine.iter().chain([&self.own])
+    }
+
+    /// Reads the tenants of all folders.
+    pub(super) fn tenants(&self, own: ProcessId, remains: Remains) -> Tenants {
+        if remains == Remains::Remove {
+            self.each().for_each(|folder| tenants::remove_dead(folder));
+        }
+        let living = self.each().flat_map(|folder| tenants::living(folder));
+        let user = geteuid().as_raw();
+        let has_ended = |tenant: &Tenant| {
+            tenant.owner == Some(own)
+                && tenant.uid == user
+                && !former::is_used(&tenant.file, run_dir::TENANT)
+        };
+        let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
+        Tenants {
+            ended: ended.into_iter().map(|tenant| tenant.file).collect(),
+            held,
+        }
+    }
+
+    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
+    pub(super) fn lock(&self) -> Lock<'static> {
+        let hooks = match geteuid().is_root() && !self.is_simulated() {
+            // `Registry::lock` also creates the machine's folders.
+            true => Registry::lock(machine()).ok(),
+            false => None,
+        };
+        self.make();
+        let mut folders = self.each().filter_map(|folder| File::open(folder).ok());
+        let folder = folders.next();
+        let start = Instant::now();
+        while let Some(folder) = &folder
+            && folder.try_lock().is_err()
+            && start.elapsed() < PATIENCE
+        {
+            std::thread::sleep(INTERVAL);
+        }
+        Lock {
+            _hooks: hooks,
+            _folder: folder,
+        }
+    }
+
+    /// Creates the folders. A failure is reported later, when a record is written to the folder.
+    fn make(&self) {
+        if !self.is_simulated() {
+            if let Some(above) = self.own.parent() {
+                let _ = registry::make(above);
+            }
+            if geteuid().is_root() {
+                let _ = tenants::make(machine());
+            }
+        }
+        let _ = DirBuilder::new().mode(0o700).create(&self.own);
+    }
+
+    pub(super) fn write(
+        &self,
+        owner: &ProcessId,
+        name: &str,
+        budgets: &[DeviceBudget],
+    ) -> io::Result<PathBuf> {
+        let machine = self.machine.as_ref();
+        if let Some(Ok(written)) =
+            machine.map(|folder| tenants::write(folder, owner, name, budgets))
+        {
+            return Ok(written);
+        }
+        tenants::write(&self.own, owner, name, budgets)
+    }
+}
+
+fn machine() -> &'static HostPaths {
+    static PLACES: std::sync::LazyLock<HostPaths> = std::sync::LazyLock::new(HostPaths::default);
+    &PLACES
+}
