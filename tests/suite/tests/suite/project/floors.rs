@@ -1,5 +1,5 @@
 //! The rooms of each crate stand on floors: a room imports rooms below it, never one above.
-//! Touches: the sources, as text. ARCHITECTURE.md shows the same picture.
+//! Touches: the sources, as text. ARCHITECTURE.md shows the same pictures.
 //! Law: a new folder gets its floor and its purpose here, or the test fails.
 
 use gpuslice_suite::place;
@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 struct Crate {
     folder: &'static str,
     rooms: &'static [(&'static str, &'static str)],
+    /// The page that shows the rooms.
+    page: &'static str,
 }
 
 const CRATES: &[Crate] = &[SHIM, CONFIG, LEDGER, CLI, OCI, HOST];
 
 const SHIM: Crate = Crate {
     folder: "shim/src",
+    page: "ARCHITECTURE.md",
     rooms: &[
         ("interpose", "how a call of the program reaches a hook"),
         ("hooks", "what each hooked function does"),
@@ -37,6 +40,7 @@ const SHIM: Crate = Crate {
 
 const CLI: Crate = Crate {
     folder: "hook/cli/src",
+    page: "ARCHITECTURE.md",
     rooms: &[
         (
             "commands",
@@ -61,6 +65,7 @@ const CLI: Crate = Crate {
 
 const CONFIG: Crate = Crate {
     folder: "config/src",
+    page: "ARCHITECTURE.md",
     rooms: &[
         ("answer", "the one answer about memory, and what is granted"),
         ("slice", "what a slice is: its file, its limits"),
@@ -74,6 +79,7 @@ const CONFIG: Crate = Crate {
 
 const LEDGER: Crate = Crate {
     folder: "config/src/ledger",
+    page: "config/src/ledger/README.md",
     rooms: &[
         ("kernel", "mappings, locks, and hints of a thread's end"),
         ("protocol", "the words of the file, and how they change"),
@@ -82,6 +88,7 @@ const LEDGER: Crate = Crate {
 
 const OCI: Crate = Crate {
     folder: "hook/oci/src",
+    page: "ARCHITECTURE.md",
     rooms: &[
         ("stage", "what the hook does at each stage of a container"),
         (
@@ -104,6 +111,7 @@ const OCI: Crate = Crate {
 
 const HOST: Crate = Crate {
     folder: "hook/host/src",
+    page: "ARCHITECTURE.md",
     rooms: &[
         (
             "engine",
@@ -120,6 +128,9 @@ const HOST: Crate = Crate {
 
 /// Most files that a folder holds without rooms of its own.
 const FLAT: usize = 15;
+
+/// Most lines of a source file.
+const LINES: usize = 400;
 
 /// All Rust files below a folder, without tests.
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -227,7 +238,7 @@ fn edges(folder: &Path, root: &str) -> BTreeMap<(String, String), PathBuf> {
     edges
 }
 
-/// The picture of a crate's rooms, as ARCHITECTURE.md shows it.
+/// The picture of a crate's rooms, as a page shows it.
 fn picture(krate: &Crate) -> String {
     let mut picture = format!("{}/\n", krate.folder);
     for (room, purpose) in krate.rooms {
@@ -277,14 +288,29 @@ fn no_folder_is_a_heap_of_files() {
 }
 
 #[test]
-fn architecture_shows_the_rooms_as_they_are() {
-    let page = place::workspace().join("ARCHITECTURE.md");
-    let page = std::fs::read_to_string(page).expect("ARCHITECTURE.md");
+fn no_source_file_has_more_than_400_lines() {
+    let mut wrong = Vec::new();
     for krate in CRATES {
+        for file in sources(&place::workspace().join(krate.folder)) {
+            let text = std::fs::read_to_string(&file).expect("a source file");
+            if text.lines().count() > LINES {
+                wrong.push(file);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "more than {LINES} lines: {wrong:#?}");
+}
+
+#[test]
+fn pages_show_the_rooms_as_they_are() {
+    for krate in CRATES {
+        let page = place::workspace().join(krate.page);
+        let page = std::fs::read_to_string(page).expect("a page");
         let picture = picture(krate);
         assert!(
             page.contains(&picture),
-            "ARCHITECTURE.md lacks this picture:\n{picture}"
+            "{} lacks this picture:\n{picture}",
+            krate.page
         );
     }
 }
