@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install install-sim uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,26 +119,26 @@ gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: ta
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice -p gpuslice-suite golden
 
-# What is installed of the build.
-BUILT := release/gpuslice release/gpuslice-hook release/libgpuslice.so sim/gpuslice-sim
+# What is installed: a build's, or with DIST=target/dist/ARCH the binaries of the packages.
+BINARIES ?= $(or $(DIST),$(TARGET)/release)
+SIMULATOR ?= $(if $(DIST),$(DIST)/sim,$(TARGET)/sim)
+BUILT := $(addprefix $(BINARIES)/,gpuslice gpuslice-hook libgpuslice.so)
 # Files that name a path get that of this PREFIX.
 HERE := sed -e 's,/usr/bin/gpuslice,$(PREFIX)/bin/gpuslice,g' -e 's,/usr/lib/gpuslice,$(PREFIX)/lib/gpuslice,g'
 # The hook looks for both below /usr unless the policy says otherwise.
 POLICY := $(if $(filter-out /usr,$(PREFIX)),| sed 's/^\#\(library\|command\) = /\1 = /')
 INTO = $(DESTDIR)$(PREFIX)
+# Debian's zsh looks in vendor-completions, others in site-functions.
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
-	@for file in $(BUILT); do [ -e $(TARGET)/$$file ] || \
-		{ echo "make install: $(TARGET)/$$file is not built: run make first" >&2; exit 1; }; done
-	install -D -m 755 -t $(INTO)/bin $(TARGET)/release/gpuslice
+	@for file in $(BUILT); do [ -e $$file ] || \
+		{ echo "make install: $$file is not built: run make first" >&2; exit 1; }; done
+	install -D -m 755 -t $(INTO)/bin $(BINARIES)/gpuslice
 	ln -sfn gpuslice $(INTO)/bin/gpusliced
-	install -D -m 755 -t $(INTO)/bin $(TARGET)/release/gpuslice-hook
-	ln -sf gpuslice-hook $(INTO)/bin/gpuslice-runtime
-	install -D -m 644 -t $(INTO)/lib/gpuslice $(TARGET)/release/libgpuslice.so
-	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
-	for branch in $(notdir $(wildcard $(TARGET)/sim/[0-9]*)); do \
-		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(TARGET)/sim/$$branch/lib*.so.1 || exit 1; done
-	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
+	install -D -m 755 -t $(INTO)/bin $(BINARIES)/gpuslice-hook
+	ln -sfn gpuslice-hook $(INTO)/bin/gpuslice-runtime
+	install -D -m 644 -t $(INTO)/lib/gpuslice $(BINARIES)/libgpuslice.so
 	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
 	@# Not where engines read hooks by themselves: `gpuslice runtime configure` puts them there.
 	for file in packaging/hooks.d/*.json; do $(HERE) $$file >$(INTO)/share/gpuslice/hooks.d/$${file##*/} || exit 1; done
@@ -151,16 +151,23 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	install -D -m 644 -t $(INTO)/share/man/man1 packaging/man/*.1
 	install -D -m 644 -t $(INTO)/share/man/man8 packaging/man/*.8
 	install -D -m 644 packaging/completions/gpuslice.bash $(INTO)/share/bash-completion/completions/gpuslice
-	install -D -m 644 packaging/completions/_gpuslice $(INTO)/share/zsh/site-functions/_gpuslice
+	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
 	install -D -m 644 packaging/completions/gpuslice.fish $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
 
-uninstall: ## what make install has put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
+install-sim: ## the simulated driver as well, for gpuslice run --sim on machines without a GPU
+	@[ -e $(SIMULATOR)/gpuslice-sim ] || { echo "make install-sim: $(SIMULATOR)/gpuslice-sim is not built: run make first" >&2; exit 1; }
+	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/lib*.so.*
+	for branch in $(notdir $(wildcard $(SIMULATOR)/[0-9]*)); do \
+		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(SIMULATOR)/$$branch/lib*.so.1 || exit 1; done
+	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/gpuslice-sim
+
+uninstall: ## what make install and install-sim have put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
 	rm -f $(INTO)/bin/gpuslice $(INTO)/bin/gpusliced $(INTO)/bin/gpuslice-hook $(INTO)/bin/gpuslice-runtime
 	rm -rf $(INTO)/lib/gpuslice $(INTO)/share/gpuslice $(INTO)/share/doc/gpuslice
 	rm -f $(addprefix $(INTO)/lib/systemd/system/,$(notdir $(wildcard packaging/systemd/*))) $(INTO)/lib/tmpfiles.d/gpuslice.conf
 	rm -f $(addprefix $(INTO)/share/man/man1/,$(notdir $(wildcard packaging/man/*.1)))
 	rm -f $(addprefix $(INTO)/share/man/man8/,$(notdir $(wildcard packaging/man/*.8)))
-	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(INTO)/share/zsh/site-functions/_gpuslice
+	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
 	rm -f $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
 
 clean:
