@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install install-sim uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test install install-sim uninstall clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -118,6 +118,15 @@ gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: ta
 
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice -p gpuslice-suite golden
+
+# The architectures of the packages.
+ARCHES ?= x86_64 aarch64
+
+dist: ## deb, rpm, wheel, archive and image for glibc 2.17 and later, in target/dist/packages (one of ARCHES: ARCHES=x86_64)
+	for arch in $(ARCHES); do packaging/dist/build.sh $$arch && packaging/dist/pack.sh $$arch || exit 1; done
+
+packages-test: ## those packages in clean roots of Debian and Ubuntu: install, check, upgrade, remove (root)
+	tests/packages/run.sh
 
 # What is installed: a build's, or with DIST=target/dist/ARCH the binaries of the packages.
 BINARIES ?= $(or $(DIST),$(TARGET)/release)
