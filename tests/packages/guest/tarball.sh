@@ -1,12 +1,13 @@
 # The archive, from an unpacked folder: as root, and as a user into ~/.local.
 . /packages/tests/guest/common.sh
-mkdir -p /tmp/archive /etc/gpuslice-test /home/ann /usr/local/lib /usr/local/share /run/gpuslice
-tar -xzf "$(echo /packages/built/gpuslice-*-linux-x86_64.tar.gz)" -C /tmp/archive
+mkdir -p /tmp/archive /home/ann
+tar -xzf "$(echo /packages/built/gpuslice-[0-9]*-linux-x86_64.tar.gz)" -C /tmp/archive
 tar -xzf "$(echo /packages/built/gpuslice-sim-*-linux-x86_64.tar.gz)" -C /tmp/archive
 cd /tmp/archive/gpuslice-*
 chmod 755 /tmp/archive
-rm -rf /run/gpuslice
-snapshot >/tmp/before
+# Folders that others share stay.
+files() { snapshot | while read -r path; do case $path in *gpuslice*) echo "$path" ;; *) [ -d "$path" ] || echo "$path" ;; esac; done; }
+files >/tmp/before
 
 # Twice: an update.
 ./install.sh >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
@@ -19,9 +20,7 @@ gpuslice-hook --version >/dev/null || fail "the hook does not start"
 grep -q '/etc/gpuslice is left' /tmp/said || fail "no word of /etc/gpuslice"
 rm -r /etc/gpuslice
 rm -rf /run/gpuslice # until the next boot
-find /usr/local -type d -empty -newer /tmp/before -delete # folders that others share stay
-for folder in /usr/local/bin /usr/local/lib /usr/local/share /usr/local/man; do [ -e "$folder" ] || mkdir -p "$folder"; done
-left=$(snapshot | diff /tmp/before - | grep '^>' || true)
+left=$(files | diff /tmp/before - | grep '^>' || true)
 [ -z "$left" ] || fail "the removal left: $left"
 
 chown 1000:1000 /home/ann

@@ -7,7 +7,7 @@ wheel=$(echo /packages/built/gpuslice-*x86_64.whl)
 user() { setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/home/ann "$@"; }
 
 user python3 -m venv /home/ann/venv
-find /home/ann/venv | LC_ALL=C sort >/tmp/venv
+find /home/ann/venv -not -type d | LC_ALL=C sort >/tmp/venv
 user /home/ann/venv/bin/pip install -q --no-index "$wheel"
 consistent user /home/ann/venv/bin/gpuslice
 seen=$(user /home/ann/venv/bin/gpuslice run --sim rtx3090 --memory 8GiB -- python3 -c '
@@ -20,7 +20,7 @@ print(total.value >> 30)')
 is "the total in a slice" 8 "$seen"
 user /home/ann/venv/bin/python -m unittest -q /packages/python/test_api.py >/tmp/said 2>&1 || fail "the Python API: $(cat /tmp/said)"
 user /home/ann/venv/bin/pip uninstall -q -y gpuslice
-find /home/ann/venv -name __pycache__ -prune -o -print | LC_ALL=C sort >/tmp/after
+find /home/ann/venv -name __pycache__ -prune -o -not -type d -print | LC_ALL=C sort >/tmp/after
 grep -v __pycache__ /tmp/venv | diff - /tmp/after >/tmp/left || fail "the removal left $(cat /tmp/left)"
 
 pip() { user env PIP_BREAK_SYSTEM_PACKAGES=1 /home/ann/venv/bin/pip "$@"; }
