@@ -6,6 +6,7 @@ Usage: debian-changelog.py PACKAGE VERSION CHANGELOG.md. SOURCE_DATE_EPOCH is th
 
 import os
 import sys
+import textwrap
 from email.utils import formatdate
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -14,11 +15,15 @@ from notes import section  # noqa: E402
 
 def main(package: str, version: str, path: str) -> None:
     print(f"{package} ({version}) unstable; urgency=medium\n")
-    # A package of a commit that is no release yet.
+    # A package of a commit that is no release yet has the changes that are not released.
+    entries: list[str] = []
     for line in section(version, path) or section("Unreleased", path):
-        # An entry starts with "- " there and with "  * " here.
-        indented = "  * " + line[2:] if line.startswith("- ") else "  " + line
-        print(indented.rstrip())
+        if line.startswith("- "):
+            entries.append(line[2:])
+        elif line.startswith("  ") and entries:
+            entries[-1] += " " + line.strip()
+    for entry in entries:
+        print(textwrap.fill(entry, 78, initial_indent="  * ", subsequent_indent="    ", break_long_words=False))
     date = formatdate(int(os.environ["SOURCE_DATE_EPOCH"]))
     print(f"\n -- {os.environ['MAINTAINER']}  {date.replace('-0000', '+0000')}")
 
