@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test install install-sim uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,9 @@ dist: ## deb, rpm, wheel, archive and image for glibc 2.17 and later, in target/
 
 packages-test: ## those packages in clean roots of Debian and Ubuntu: install, check, upgrade, remove (root)
 	tests/packages/run.sh
+
+release-check: ## what a release must pass: all packages from two clean clones, the same bytes, tested, and the notes
+	packaging/dist/release-check.sh
 
 # What is installed: a build's, or with DIST=target/dist/ARCH the binaries of the packages.
 BINARIES ?= $(or $(DIST),$(TARGET)/release)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs target/dist/ARCH as an archive with install.sh, by `make install`. Same input, same bytes.
 # Usage: packaging/dist/tarball.sh x86_64 | aarch64
-# Touches: target/dist/packages, target/dist/stage-tar-ARCH.
+# Touches: target/dist/packages (or PACKAGES), target/dist/stage-tar-ARCH.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 umask 022
@@ -13,7 +13,8 @@ export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 stage=$target/dist/stage-tar-$arch
 name=gpuslice-$version-linux-$arch
 rm -rf "$stage"
-mkdir -p "$target/dist/packages" "$stage/$name"
+packages=${PACKAGES:-$target/dist/packages}
+mkdir -p "$packages" "$stage/$name"
 names() { (cd "$1" && find . -not -type d -printf '/%P\n' | LC_ALL=C sort); }
 make --no-print-directory -s install DIST="$built" DESTDIR="$stage/$name/files" PREFIX=/usr
 names "$stage/$name/files" >"$stage/$name/names"
@@ -28,12 +29,12 @@ pack() { # FILE FOLDER NAMES...: a tar file that only depends on what is in it
         -C "$from" -c "$@" | gzip -9n >"$to"
     echo "$to"
 }
-pack "$target/dist/packages/$name.tar.gz" "$stage" "$name"
+pack "$packages/$name.tar.gz" "$stage" "$name"
 # Unpacked in the same place, install.sh installs it too.
 mkdir -p "$stage/sim/$name"
 make --no-print-directory -s install-sim DIST="$built" DESTDIR="$stage/sim/$name/files" PREFIX=/usr
 names "$stage/sim/$name/files" >"$stage/sim/$name/names-sim"
-pack "$target/dist/packages/gpuslice-sim-$version-linux-$arch.tar.gz" "$stage/sim" "$name"
+pack "$packages/gpuslice-sim-$version-linux-$arch.tar.gz" "$stage/sim" "$name"
 # For gdb and perf: unpack it in /usr/lib/debug.
-pack "$target/dist/packages/gpuslice-$version-debug-$arch.tar.gz" "$built/debug" .build-id
-cp "$built/gpuslice.cdx.json" "$target/dist/packages/gpuslice-$version-$arch.cdx.json"
+pack "$packages/gpuslice-$version-debug-$arch.tar.gz" "$built/debug" .build-id
+cp "$built/gpuslice.cdx.json" "$packages/gpuslice-$version-$arch.cdx.json"

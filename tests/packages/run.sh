@@ -8,8 +8,8 @@ target=${TARGET:-target}
 arch=x86_64
 . tests/packages/lib.sh
 
-# A version that sorts before this one, from the same binaries: what an upgrade comes from. PREVIOUS names a folder of packages of
-# an earlier release instead.
+# An earlier release, as PREVIOUS names the folder of its packages. Without it these binaries are packed as 0.0.1: they test
+# the packages' scripts, and not how two releases get on.
 older() {
     local folder=$target/dist/older/packages
     if [ -n "${PREVIOUS:-}" ]; then
@@ -21,7 +21,7 @@ older() {
     [ "$target/dist/packages/SHA256SUMS" -nt "$folder/made" ] || return 0
     rm -rf "$target/dist/older"
     mkdir -p "$folder"
-    for pack in deb rpm; do
+    for pack in deb rpm tarball; do
         GPUSLICE_VERSION=0.0.1 PACKAGES=$target/dist/older/packages packaging/dist/$pack.sh $arch >/dev/null
     done
     touch "$folder/made"
@@ -35,6 +35,9 @@ lint() { tests/packages/lint.sh "$target/dist/packages"; }
 deb() { roots trixie && in_root trixie life.sh deb; }
 rpm() { roots trixie && in_root trixie life.sh rpm; }
 wheel() { roots trixie && in_root trixie wheel.sh; }
+mixed() { # an older library and a newer command, and the other way round
+    roots trixie && in_root trixie mixed.sh
+}
 userlands() { # glibc 2.23, 2.27, 2.31, 2.41
     for release in xenial bionic bullseye trixie; do
         roots $release
@@ -43,7 +46,7 @@ userlands() { # glibc 2.23, 2.27, 2.31, 2.41
 }
 image() { tests/packages/image.sh "$target/dist/packages" "$(packaging/dist/version.sh)"; }
 
-all=(checksums floor lint deb rpm wheel userlands image)
+all=(checksums floor lint deb rpm wheel mixed userlands image)
 [ "${1:-}" != list ] || { printf '%s\n' "${all[@]}"; exit; }
 [ "$(id -u)" = 0 ] || { echo "gpuslice: the tests of packages need root" >&2; exit 1; }
 [ -e "$target/dist/packages/SHA256SUMS" ] || { echo "gpuslice: there are no packages: run make dist first" >&2; exit 1; }

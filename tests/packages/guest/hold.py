@@ -1,4 +1,7 @@
-"""A program in a slice: holds 1 GiB, and says for each line of input how much memory it and a new child see."""
+"""A program in a slice: holds 1 GiB, and says for each line of input how much memory it and a new child see.
+
+The answer is its total in GiB, the child's, and whether 7 GiB more are granted to it and to the child.
+"""
 
 import ctypes
 import subprocess
@@ -11,7 +14,13 @@ device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
 assert nvml.nvmlInit_v2() == 0
 assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
 assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
-print(memory[0] >> 30, flush=True)
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+result = cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(7 << 30))
+print(memory[0] >> 30, {0: "granted", 2: "refused"}[result], flush=True)
 """
 
 

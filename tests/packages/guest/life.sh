@@ -62,22 +62,22 @@ sees() { # WHAT EXPECTED LINE: the program's total, its new child's, and what be
     is "$1" "$2" "$line"
 }
 shown() { gpuslice status chat | grep -q '1.2[0-9]* GiB' || fail "status: $(gpuslice status chat)"; }
-sees "with the older package" "8 8 refused" child
+sees "with the older package" "8 8 refused refused" child
 
 echo '# the administrator was here' >>/etc/gpuslice/config.toml
 put /packages/built
 new=$(version)
-sees "after the upgrade" "8 8 refused" child
+sees "after the upgrade" "8 8 refused refused" child
 shown
 consistent gpuslice
 is "gpuslice --version" "gpuslice $new" "$(gpuslice --version)"
 grep -q 'administrator was here' /etc/gpuslice/config.toml || fail "the configuration was replaced"
 
 downgrade /packages/older
-sees "after the downgrade" "8 8 refused" child
+sees "after the downgrade" "8 8 refused refused" child
 shown
 put /packages/built
-sees "after the second upgrade" "8 8 refused" child
+sees "after the second upgrade" "8 8 refused refused" child
 
 # A removal while engines and slices need the package says so.
 echo '{"runtimes": {"gpuslice": {"path": "/usr/bin/gpuslice-runtime"}}}' >/etc/docker/daemon.json
