@@ -1,3 +1,5 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2154 # run.sh sets them
 # Runs the tests of packages in clean roots. Sourced by run.sh.
 # Touches: namespaces of its own; a copy of the root in memory.
 

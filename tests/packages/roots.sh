@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes clean roots of Debian and Ubuntu releases, for the tests of packages.
-# Usage: tests/packages/roots.sh RELEASE...    (xenial bionic jammy bullseye bookworm trixie sid)
+# Usage: tests/packages/roots.sh RELEASE...    (xenial bionic jammy bullseye bookworm trixie sid; trixie-arm64: files only)
 # Touches: target/roots/RELEASE. Quick when it is there. Needs root, debootstrap and the network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -26,14 +26,20 @@ for release; do
     # What the tests use beside the package: a shell, Python with venv for the wheel.
     with=python3
     case $release in
-    xenial | bionic) with= ;;
+    xenial | bionic | *-arm64) with= ;;
     trixie) with=python3,python3-venv,systemd,rpm ;;
     esac
-    script=/usr/share/debootstrap/scripts/$release
+    foreign=()
+    suite=$release
+    [ "$release" = "${release%-arm64}" ] || {
+        suite=${release%-arm64}
+        foreign=(--foreign --arch=arm64)
+    }
+    script=/usr/share/debootstrap/scripts/$suite
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
     rm -rf "$roots/$release.part"
-    debootstrap --variant=minbase ${with:+--include="$with"} --components=$components \
-        --keyring="$keyring" "$release" "$roots/$release.part" "$mirror" "$script" \
+    debootstrap --variant=minbase "${foreign[@]}" ${with:+--include="$with"} --components=$components \
+        --keyring="$keyring" "$suite" "$roots/$release.part" "$mirror" "$script" \
         >"$roots/$release.log" 2>&1 || {
         echo "gpuslice: $release cannot be installed: $(tail -1 "$roots/$release.log")" >&2
         exit 1

@@ -44,9 +44,14 @@ userlands() { # glibc 2.23, 2.27, 2.31, 2.41
         in_root $release tarball.sh
     done
 }
+aarch64() { # emulated
+    [ -e "$target/dist/aarch64" ] || { echo "aarch64: not tested, make dist has built none"; return; }
+    packaging/dist/floor.sh "$target/dist/aarch64"
+    roots trixie-arm64 && tests/packages/aarch64.sh "$target/roots/trixie-arm64" "$target/dist/packages"
+}
 image() { tests/packages/image.sh "$target/dist/packages" "$(packaging/dist/version.sh)"; }
 
-all=(checksums floor lint deb rpm wheel mixed userlands image)
+all=(checksums floor lint deb rpm wheel mixed userlands image aarch64)
 [ "${1:-}" != list ] || { printf '%s\n' "${all[@]}"; exit; }
 [ "$(id -u)" = 0 ] || { echo "gpuslice: the tests of packages need root" >&2; exit 1; }
 [ -e "$target/dist/packages/SHA256SUMS" ] || { echo "gpuslice: there are no packages: run make dist first" >&2; exit 1; }

@@ -54,4 +54,15 @@ print(device["limit"] >> 30, device["by_kind"]["linear"] >> 30)')
     exec 3>&- 4<&-
     wait
 done
+
+# A slice file of a later release, with a key that this library does not know: no device memory.
+printf '{"version": 1, "memory": 8589934592, "ledger": "/tmp", "key-of-a-later-release": 1}\n' >/tmp/later.json
+mkdir -p /tmp/machine
+said=$(LD_PRELOAD=/opt/built/lib/gpuslice/libgpuslice.so LD_LIBRARY_PATH=/opt/built/lib/gpuslice/sim GPUSLICE_SIM=rtx3090 \
+    GPUSLICE_SIM_STATE=/tmp/machine GPUSLICE_CONFIG=/tmp/later.json python3 -c '
+import ctypes
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+print(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))')
+is "a context under a slice file of a later release" 2 "$said"
 echo "mixed, $old and $new: ok"
