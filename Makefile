@@ -158,8 +158,12 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	for file in packaging/examples/*; do $(HERE) $$file >$(INTO)/share/doc/gpuslice/examples/$${file##*/} || exit 1; done
 	chmod 644 $(INTO)/share/gpuslice/hooks.d/*gpuslice* $(INTO)/lib/systemd/system/gpuslice* $(INTO)/share/doc/gpuslice/examples/*
 	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(INTO)/lib/tmpfiles.d/gpuslice.conf
-	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || { install -d -m 755 $(DESTDIR)/etc/gpuslice && \
-		$(HERE) packaging/etc/config.toml $(POLICY) >$(DESTDIR)/etc/gpuslice/config.toml && chmod 644 $(DESTDIR)/etc/gpuslice/config.toml; }
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" != 0 ]; then \
+		echo "make install: /etc/gpuslice is left out: containers use it, and it needs root"; \
+	elif [ ! -e $(DESTDIR)/etc/gpuslice/config.toml ]; then \
+		install -d -m 755 $(DESTDIR)/etc/gpuslice && \
+		$(HERE) packaging/etc/config.toml $(POLICY) >$(DESTDIR)/etc/gpuslice/config.toml && \
+		chmod 644 $(DESTDIR)/etc/gpuslice/config.toml; fi
 	install -D -m 644 -t $(INTO)/share/man/man1 packaging/man/*.1
 	install -D -m 644 -t $(INTO)/share/man/man8 packaging/man/*.8
 	install -D -m 644 packaging/completions/gpuslice.bash $(INTO)/share/bash-completion/completions/gpuslice
