@@ -25,7 +25,7 @@ unshare --user --map-root-user --mount --pid --fork --kill-child bash -euo pipef
     mount -t tmpfs none dev/shm
     mount -t tmpfs none run
     mount -t tmpfs none tmp
-    run() { env -i PATH=/usr/bin:/bin HOME=/tmp chroot . "$@"; }
+    run() { env -i PATH=/usr/sbin:/usr/bin:/bin HOME=/tmp chroot . "$@"; }
     version=$(run /usr/bin/gpuslice --version)
     [ "$(run /usr/bin/gpuslice-hook --version)" = "${version/gpuslice/gpuslice-hook}" ] || { echo "FAILED: the hook" >&2; exit 1; }
     said=$(run /usr/bin/gpuslice check --sim rtx3090 --memory 8GiB 2>&1) || { echo "FAILED: check: $said" >&2; exit 1; }

@@ -9,5 +9,5 @@ for tool in lintian rpmlint; do
     command -v $tool >/dev/null || { echo "gpuslice: $tool is missing (on Debian: apt-get install $tool)" >&2; exit 1; }
 done
 lintian --allow-root --no-cfg --fail-on error,warning "$folder"/*.deb
-rpmlint --config tests/packages/rpmlint.toml "$folder"/*.rpm
+rpmlint --strict --config tests/packages/rpmlint.toml "$folder"/*.rpm
 echo "lint: ok"

@@ -44,6 +44,8 @@ for release; do
         echo "gpuslice: $release cannot be installed: $(tail -1 "$roots/$release.log")" >&2
         exit 1
     }
+    # Unpacked for another architecture, /proc is a link to itself.
+    [ ! -L "$roots/$release.part/proc" ] || { rm "$roots/$release.part/proc" && mkdir "$roots/$release.part/proc"; }
     mkdir "$roots/$release.part/packages"
     mv "$roots/$release.part" "$roots/$release"
 done
