@@ -52,6 +52,17 @@ if [ -n "$prefix" ]; then # gcc would take the C runtime of its own glibc
 fi
 run_cargo build --profile hook --target "$musl" -p gpuslice-hook --bin gpuslice-hook
 
+# zig compiles the start files and the unwinder of a target when it first links for it, with the folder's path in
+# their debug information, which would show in the build id. So it links a program and a library first, and
+# what it made for them loses that information.
+warm=$(mktemp -d)
+for kind in -pie -shared; do
+    echo 'int main(void) { return 0; }' | ZIG_LOCAL_CACHE_DIR=$warm "$tools/bin/python3" -m ziglang cc -target "$arch-linux-gnu.2.17" \
+        -g -fno-sanitize=all $kind -x c - -o "$warm/$kind" -lunwind -lpthread -ldl -lm -lrt -lutil -lc
+done
+rm -rf "$warm"
+find "$target/dist/zig/o" \( -name '*.o' -o -name '*.a' \) -exec sh -c 'for file; do "$0" -g "$file" 2>/dev/null || true; done' "${prefix}strip" {} +
+
 # zig links against the names and versions of glibc 2.17. A newer one does not link (-z defs).
 flags -C link-arg=-Wl,--build-id=sha1 -C link-arg=-Wl,-z,defs
 run_cargo zigbuild --release --target "$gnu.2.17" -p gpuslice
@@ -73,6 +84,9 @@ strip_into() { # FILE: to $out, its debug information to $out/debug
     chmod 644 "$debug"
     "${prefix}strip" -o "$out/$name" "$1"
 }
+for file in "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook" "$CARGO_TARGET_DIR/$gnu/release/gpuslice"; do
+    ! strings -a "$file" | grep -m 1 -F -e "$root" -e "$target" >&2 || { echo "gpuslice: $file names a path of this machine" >&2; exit 1; }
+done
 strip_into "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so"
 strip_into "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook"
 strip_into "$CARGO_TARGET_DIR/$gnu/release/gpuslice"
