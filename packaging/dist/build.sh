@@ -61,7 +61,13 @@ for kind in -pie -shared; do
         -g -fno-sanitize=all $kind -x c - -o "$warm/$kind" -lunwind -lpthread -ldl -lm -lrt -lutil -lc
 done
 rm -rf "$warm"
-find "$target/dist/zig/o" \( -name '*.o' -o -name '*.a' \) -exec sh -c 'for file; do "$0" -g "$file" 2>/dev/null || true; done' "${prefix}strip" {} +
+find "$target/dist/zig/o" -name '*.o' -exec sh -c 'for file; do "$0" -g "$file" 2>/dev/null || true; done' "${prefix}strip" {} +
+find "$target/dist/zig/o" -name '*.a' | while read -r archive; do
+    # Its members are named by their paths, which strip cannot write.
+    mapfile -t members < <(ar t "$archive")
+    rm "$archive"
+    ar qcsD "$archive" "${members[@]}"
+done
 
 # zig links against the names and versions of glibc 2.17. A newer one does not link (-z defs).
 flags -C link-arg=-Wl,--build-id=sha1 -C link-arg=-Wl,-z,defs
@@ -85,7 +91,8 @@ strip_into() { # FILE: to $out, its debug information to $out/debug
     "${prefix}strip" -o "$out/$name" "$1"
 }
 for file in "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook" "$CARGO_TARGET_DIR/$gnu/release/gpuslice"; do
-    ! strings -a "$file" | grep -m 1 -F -e "$root" -e "$target" >&2 || { echo "gpuslice: $file names a path of this machine" >&2; exit 1; }
+    found=$(strings -a "$file" | grep -F -e "$root" -e "$target" || true)
+    [ -z "$found" ] || { echo "gpuslice: $file names a path of this machine: ${found%%$'\n'*}" >&2; exit 1; }
 done
 strip_into "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so"
 strip_into "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook"
