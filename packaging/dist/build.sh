@@ -22,7 +22,7 @@ prefix=
 tools=$target/tools/dist
 export CARGO_TARGET_DIR=$target/dist/cargo SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 # Not where zig and cargo-zigbuild would put them: below the user's home.
-export CARGO_ZIGBUILD_CACHE_DIR=$target/dist/zigbuild ZIG_GLOBAL_CACHE_DIR=$target/dist/zig ZIG_LOCAL_CACHE_DIR=$target/dist/zig
+export CARGO_ZIGBUILD_CACHE_DIR=$target/dist/zigbuild ZIG_GLOBAL_CACHE_DIR=$target/dist/zig-$arch ZIG_LOCAL_CACHE_DIR=$target/dist/zig-$arch
 export PATH=$tools/bin:$PATH
 # Lines for backtraces and perf; they travel in files of their own.
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_HOOK_DEBUG=line-tables-only CARGO_PROFILE_HOOK_STRIP=none
@@ -61,10 +61,12 @@ for kind in -pie -shared; do
         -g -fno-sanitize=all $kind -x c - -o "$warm/$kind" -lunwind -lpthread -ldl -lm -lrt -lutil -lc
 done
 rm -rf "$warm"
-find "$target/dist/zig/o" -name '*.o' -exec sh -c 'for file; do "$0" -g "$file" 2>/dev/null || true; done' "${prefix}strip" {} +
-find "$target/dist/zig/o" -name '*.a' | while read -r archive; do
+find "$target/dist/zig-$arch/o" -name '*.o' -exec sh -c 'for file; do "$0" -g "$file" 2>/dev/null || true; done' "${prefix}strip" {} +
+find "$target/dist/zig-$arch/o" -name '*.a' | while read -r archive; do
     # Its members are named by their paths, which strip cannot write.
     mapfile -t members < <(ar t "$archive")
+    # An earlier build has done it.
+    [ "${members[0]}" != "${members[0]##*/}" ] || continue
     rm "$archive"
     ar qcsD "$archive" "${members[@]}"
 done
