@@ -10,10 +10,10 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens install uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
@@ -138,26 +138,38 @@ gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: ta
 goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice -p gpuslice-suite golden
 
-# What is installed of the build.
-BUILT := release/gpuslice release/gpuslice-hook release/libgpuslice.so sim/gpuslice-sim
+# The architectures of the packages.
+ARCHES ?= x86_64 aarch64
+
+dist: ## deb, rpm, wheel, archive and image for glibc 2.17 and later, in target/dist/packages (one of ARCHES: ARCHES=x86_64)
+	for arch in $(ARCHES); do packaging/dist/build.sh $$arch && packaging/dist/pack.sh $$arch || exit 1; done
+
+packages-test: ## those packages in clean roots of Debian and Ubuntu: install, check, upgrade, remove (root)
+	tests/packages/run.sh
+
+release-check: ## what a release must pass: all packages from two clean clones, the same bytes, tested, and the notes
+	packaging/dist/release-check.sh
+
+# What is installed: a build's, or with DIST=target/dist/ARCH the binaries of the packages.
+BINARIES ?= $(or $(DIST),$(TARGET)/release)
+SIMULATOR ?= $(if $(DIST),$(DIST)/sim,$(TARGET)/sim)
+BUILT := $(addprefix $(BINARIES)/,gpuslice gpuslice-hook libgpuslice.so)
 # Files that name a path get that of this PREFIX.
 HERE := sed -e 's,/usr/bin/gpuslice,$(PREFIX)/bin/gpuslice,g' -e 's,/usr/lib/gpuslice,$(PREFIX)/lib/gpuslice,g'
 # The hook looks for both below /usr unless the policy says otherwise.
 POLICY := $(if $(filter-out /usr,$(PREFIX)),| sed 's/^\#\(library\|command\) = /\1 = /')
 INTO = $(DESTDIR)$(PREFIX)
+# Debian's zsh looks in vendor-completions, others in site-functions.
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 
 install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
-	@for file in $(BUILT); do [ -e $(TARGET)/$$file ] || \
-		{ echo "make install: $(TARGET)/$$file is not built: run make first" >&2; exit 1; }; done
-	install -D -m 755 -t $(INTO)/bin $(TARGET)/release/gpuslice
+	@for file in $(BUILT); do [ -e $$file ] || \
+		{ echo "make install: $$file is not built: run make first" >&2; exit 1; }; done
+	install -D -m 755 -t $(INTO)/bin $(BINARIES)/gpuslice
 	ln -sfn gpuslice $(INTO)/bin/gpusliced
-	install -D -m 755 -t $(INTO)/bin $(TARGET)/release/gpuslice-hook
-	ln -sf gpuslice-hook $(INTO)/bin/gpuslice-runtime
-	install -D -m 644 -t $(INTO)/lib/gpuslice $(TARGET)/release/libgpuslice.so
-	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/lib*.so.*
-	for branch in $(notdir $(wildcard $(TARGET)/sim/[0-9]*)); do \
-		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(TARGET)/sim/$$branch/lib*.so.1 || exit 1; done
-	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(TARGET)/sim/gpuslice-sim
+	install -D -m 755 -t $(INTO)/bin $(BINARIES)/gpuslice-hook
+	ln -sfn gpuslice-hook $(INTO)/bin/gpuslice-runtime
+	install -D -m 644 -t $(INTO)/lib/gpuslice $(BINARIES)/libgpuslice.so
 	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
 	@# Not where engines read hooks by themselves: `gpuslice runtime configure` puts them there.
 	for file in packaging/hooks.d/*.json; do $(HERE) $$file >$(INTO)/share/gpuslice/hooks.d/$${file##*/} || exit 1; done
@@ -165,21 +177,32 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	for file in packaging/examples/*; do $(HERE) $$file >$(INTO)/share/doc/gpuslice/examples/$${file##*/} || exit 1; done
 	chmod 644 $(INTO)/share/gpuslice/hooks.d/*gpuslice* $(INTO)/lib/systemd/system/gpuslice* $(INTO)/share/doc/gpuslice/examples/*
 	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(INTO)/lib/tmpfiles.d/gpuslice.conf
-	[ -e $(DESTDIR)/etc/gpuslice/config.toml ] || { install -d -m 755 $(DESTDIR)/etc/gpuslice && \
-		$(HERE) packaging/etc/config.toml $(POLICY) >$(DESTDIR)/etc/gpuslice/config.toml && chmod 644 $(DESTDIR)/etc/gpuslice/config.toml; }
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" != 0 ]; then \
+		echo "make install: /etc/gpuslice is left out: containers use it, and it needs root"; \
+	elif [ ! -e $(DESTDIR)/etc/gpuslice/config.toml ]; then \
+		install -d -m 755 $(DESTDIR)/etc/gpuslice && \
+		$(HERE) packaging/etc/config.toml $(POLICY) >$(DESTDIR)/etc/gpuslice/config.toml && \
+		chmod 644 $(DESTDIR)/etc/gpuslice/config.toml; fi
 	install -D -m 644 -t $(INTO)/share/man/man1 packaging/man/*.1
 	install -D -m 644 -t $(INTO)/share/man/man8 packaging/man/*.8
 	install -D -m 644 packaging/completions/gpuslice.bash $(INTO)/share/bash-completion/completions/gpuslice
-	install -D -m 644 packaging/completions/_gpuslice $(INTO)/share/zsh/site-functions/_gpuslice
+	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
 	install -D -m 644 packaging/completions/gpuslice.fish $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
 
-uninstall: ## what make install has put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
+install-sim: ## the simulated driver as well, for gpuslice run --sim on machines without a GPU
+	@[ -e $(SIMULATOR)/gpuslice-sim ] || { echo "make install-sim: $(SIMULATOR)/gpuslice-sim is not built: run make first" >&2; exit 1; }
+	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/lib*.so.*
+	for branch in $(notdir $(wildcard $(SIMULATOR)/[0-9]*)); do \
+		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(SIMULATOR)/$$branch/lib*.so.1 || exit 1; done
+	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/gpuslice-sim
+
+uninstall: ## what make install and install-sim have put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
 	rm -f $(INTO)/bin/gpuslice $(INTO)/bin/gpusliced $(INTO)/bin/gpuslice-hook $(INTO)/bin/gpuslice-runtime
 	rm -rf $(INTO)/lib/gpuslice $(INTO)/share/gpuslice $(INTO)/share/doc/gpuslice
 	rm -f $(addprefix $(INTO)/lib/systemd/system/,$(notdir $(wildcard packaging/systemd/*))) $(INTO)/lib/tmpfiles.d/gpuslice.conf
 	rm -f $(addprefix $(INTO)/share/man/man1/,$(notdir $(wildcard packaging/man/*.1)))
 	rm -f $(addprefix $(INTO)/share/man/man8/,$(notdir $(wildcard packaging/man/*.8)))
-	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(INTO)/share/zsh/site-functions/_gpuslice
+	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
 	rm -f $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
 
 clean:

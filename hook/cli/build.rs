@@ -50,7 +50,8 @@ fn compile(
         .cargo_metadata(false)
         .try_get_compiler()?
         .to_command();
-    cc.args(["-shared", "-nostdlib", "-o"]).arg(to);
+    // zig's compiler writes debug information unless told not to, with the build's path.
+    cc.args(["-g0", "-shared", "-nostdlib", "-o"]).arg(to);
     add(&mut cc);
     let status = cc
         .status()

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Builds the simulated driver into a directory (default: target/sim). Quick when nothing changed.
 # Touches: that directory and cargo's target directory.
+# SIM_CARGO, SIM_BUILT and SIM_TOOL replace cargo's subcommand, the folder it builds into, and what
+# starts the tool that makes the branches: packages are built for other machines.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -9,7 +11,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim"
 
 # shellcheck disable=SC2086 # the list is meant to be split
-(cd "$root" && cargo build --quiet --release $packages)
+(cd "$root" && cargo ${SIM_CARGO:-build} --quiet --release $packages)
+built=${SIM_BUILT:-$target/release}
 mkdir -p "$out"
 
 put() { # copy only what changed, by renaming: a running program keeps the library it has mapped
@@ -17,11 +20,15 @@ put() { # copy only what changed, by renaming: a running program keeps the libra
     cp "$1" "$out/.$2.new" && mv "$out/.$2.new" "$out/$2"
 }
 
-put "$target/release/libgpuslice_sim_cuda.so" libcuda.so.1
-put "$target/release/libgpuslice_sim_nvml.so" libnvidia-ml.so.1
-put "$target/release/gpuslice-sim" gpuslice-sim
+put "$built/libgpuslice_sim_cuda.so" libcuda.so.1
+put "$built/libgpuslice_sim_nvml.so" libnvidia-ml.so.1
+put "$built/gpuslice-sim" gpuslice-sim
 ln -sfn libcuda.so.1 "$out/libcuda.so"
 ln -sfn libnvidia-ml.so.1 "$out/libnvidia-ml.so"
+
+tool() {
+    ${SIM_TOOL:-} "$out/gpuslice-sim" "$@"
+}
 
 source=$here/cudart/cudart.c
 cc=${CC:-cc}
@@ -42,25 +49,25 @@ if ! [ "$archive" -nt "$source" ] || ! [ "$archive" -nt "$0" ]; then
     # shellcheck disable=SC2086
     $cc $flags -DCUDART=13 -DCUDART_STATIC -fvisibility=hidden -c -o "$out/.cudart.o" "$source"
     rm -f "$archive"
-    ar rcs "$archive" "$out/.cudart.o"
+    ${AR:-ar} rcs "$archive" "$out/.cudart.o"
     rm -f "$out/.cudart.o"
 fi
 
 # A driver from before 2019 or so: the names are really not there, for dlsym as for cuGetProcAddress.
 old=$out/old
 if ! [ "$old/libcuda.so.1" -nt "$out/libcuda.so.1" ] || ! [ "$old/libnvidia-ml.so.1" -nt "$out/libnvidia-ml.so.1" ]; then
-    "$out/gpuslice-sim" without \
+    tool without \
         cuGetProcAddress_v2,cuGetProcAddress_v2_ptsz,cuMemAllocAsync,cuMemAllocAsync_ptsz,nvmlDeviceGetMemoryInfo_v2 \
         --from "$out" --to "$old"
 fi
 
 # The driver of each branch that a scenario can name: a newer name is not there for the loader either.
-for branch in $("$out/gpuslice-sim" branches); do
+for branch in $(tool branches); do
     fresh=yes
     for library in libcuda.so.1 libnvidia-ml.so.1; do
         [ "$out/$branch/$library" -nt "$out/$library" ] && [ "$out/$branch/$library" -nt "$out/gpuslice-sim" ] || fresh=no
     done
-    [ "$fresh" = yes ] || "$out/gpuslice-sim" branch "$branch" --from "$out" --to "$out/$branch"
+    [ "$fresh" = yes ] || tool branch "$branch" --from "$out" --to "$out/$branch"
     ln -sfn libcuda.so.1 "$out/$branch/libcuda.so"
     ln -sfn libnvidia-ml.so.1 "$out/$branch/libnvidia-ml.so"
 done

@@ -6,12 +6,11 @@ use super::query::routes::{Preloaded, Route};
 use super::query::row::Event;
 use crate::driver::ask::LOOK;
 use anyhow::Context;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -30,9 +29,9 @@ pub(super) struct Linked {
 impl Linked {
     /// Creates the files.
     pub(super) fn create() -> anyhow::Result<Linked> {
-        let make = |name: &std::ffi::CStr, bytes: &[u8]| -> anyhow::Result<File> {
+        let make = |name: &CStr, bytes: &[u8]| -> anyhow::Result<File> {
             // Not close-on-exec: the children load the file.
-            let mut file = File::from(memfd_create(name, MFdFlags::empty())?);
+            let mut file = memory_file(name)?;
             file.write_all(bytes)?;
             Ok(file)
         };
@@ -47,6 +46,17 @@ impl Linked {
     fn paths(&self) -> [String; 2] {
         let path = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
         [path(&self.cuda), path(&self.nvml)]
+    }
+}
+
+/// Calls `memfd_create` by number: glibc has a function of that name only since 2.27.
+fn memory_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: the name is a C string that outlives the call.
+    let opened = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), 0) };
+    match i32::try_from(opened) {
+        // SAFETY: the kernel has just opened this descriptor, and nothing else owns it.
+        Ok(opened) if opened >= 0 => Ok(unsafe { File::from_raw_fd(opened) }),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -223,8 +223,12 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
         let root = place.path().join(prefix.replace('/', "-"));
         let (done, said) = make(&target, &root, prefix, "install");
         assert!(done, "{said}");
-        let installed = below(&root);
         let at = |path: &str| root.join(prefix.trim_start_matches('/')).join(path);
+        // A machine with a GPU has no use for the simulated driver.
+        assert!(!at("lib/gpuslice/sim").exists());
+        let (done, said) = make(&target, &root, prefix, "install-sim");
+        assert!(done, "{said}");
+        let installed = below(&root);
         assert!(at("lib/gpuslice/sim/550/libcuda.so.1").is_file());
         let hook = at("share/gpuslice/hooks.d/50-gpuslice-createRuntime.json");
         let text = fs::read_to_string(&hook).unwrap();

@@ -1,0 +1,143 @@
+#!/bin/sh
+# Installs gpuslice from this folder: ./install.sh [--prefix DIR] [--uninstall]
+# The prefix is /usr/local for root and ~/.local for other users. Slices of containers need root.
+# No container engine is configured or restarted. DESTDIR installs into a root that is not running.
+# The simulated driver is an archive of its own: unpacked in the same place, it is installed too.
+set -eu
+umask 022
+here=$(cd "$(dirname "$0")" && pwd)
+
+usage() {
+    sed -n '2,5s/^# //p' "$0"
+    exit "$1"
+}
+fail() {
+    echo "install.sh: $*" >&2
+    exit 1
+}
+
+if [ "$(id -u)" = 0 ]; then prefix=/usr/local; else prefix=$HOME/.local; fi
+action=install
+while [ $# -gt 0 ]; do
+    case $1 in
+    --prefix) [ $# -gt 1 ] || usage 2 >&2; prefix=$2; shift ;;
+    --prefix=*) prefix=${1#*=} ;;
+    --uninstall) action=uninstall ;;
+    -h | --help) usage 0 ;;
+    *) usage 2 >&2 ;;
+    esac
+    shift
+done
+case $prefix in
+/*) ;;
+*) fail "the prefix must be absolute: $prefix" ;;
+esac
+case $prefix in
+*[!A-Za-z0-9_./+@-]*) fail "LD_PRELOAD and systemd cannot name a folder like this one: $prefix" ;;
+esac
+while [ "$prefix" != "${prefix%/}" ]; do prefix=${prefix%/}; done
+root=${DESTDIR:-}
+list=$root$prefix/lib/gpuslice/installed
+
+remove() { # FILE OF NAMES: removes them and the folders that are empty then
+    while IFS= read -r name; do
+        rm -f "$root$name"
+        folder=${name%/*}
+        # No folder that others share.
+        while :; do
+            case $folder in
+            *gpuslice* | */examples) rmdir "$root$folder" 2>/dev/null || break ;;
+            *) break ;;
+            esac
+            folder=${folder%/*}
+        done
+    done <"$1"
+}
+
+if [ "$action" = uninstall ]; then
+    [ -f "$list" ] || fail "nothing is installed in $prefix by install.sh ($list is missing)"
+    names=$(mktemp)
+    cp "$list" "$names"
+    rm -f "$list"
+    remove "$names"
+    rm -f "$names"
+    rmdir "$root$prefix/lib/gpuslice" 2>/dev/null || true
+    [ ! -e "$root/etc/gpuslice" ] || echo "/etc/gpuslice is left; remove it if it is of no use any more"
+    exit 0
+fi
+
+machine=$(uname -m)
+[ -n "$root" ] || [ "$machine" = "$(cat "$here/architecture")" ] ||
+    fail "this is the archive for $(cat "$here/architecture"), and the machine is $machine"
+
+# Units, /etc and hooks are for root: a user's installation is the command and the library.
+is_for_root() {
+    case $1 in
+    /etc/* | */systemd/* | */tmpfiles.d/* | */hooks.d/* | */gpuslice-hook | */gpuslice-runtime | */gpusliced | */man8/* | */gpusliced.1) ;;
+    *) return 1 ;;
+    esac
+}
+
+names=$(mktemp)
+trap 'rm -f "$names"' EXIT
+put() { # FILE OF THE ARCHIVE: to where it belongs, by renaming (it may be running)
+    from=$here/files$1
+    case $1 in
+    /etc/*) to=$1 ;;
+    *) to=$prefix${1#/usr} ;;
+    esac
+    if is_for_root "$1" && [ "$(id -u)" != 0 ] && [ -z "$root" ]; then return; fi
+    mkdir -p "$root${to%/*}"
+    if [ "$1" = /etc/gpuslice/config.toml ]; then
+        # The administrator's own.
+        [ ! -e "$root$to" ] || return 0
+    else
+        echo "$to" >>"$names"
+    fi
+    new=$root$to.gpuslice-new
+    if [ -L "$from" ]; then
+        rm -f "$new"
+        ln -s "$(readlink "$from")" "$new"
+    else
+        case $1 in
+        *.service | *.json | *.toml | *.timer | *.yaml | *.container)
+            sed -e "s,/usr/bin/gpuslice,$prefix/bin/gpuslice,g" -e "s,/usr/lib/gpuslice,$prefix/lib/gpuslice,g" "$from" >"$new"
+            # The hook looks for both below /usr unless its policy says otherwise.
+            [ "$1" != /etc/gpuslice/config.toml ] || [ "$prefix" = /usr ] || {
+                sed -e 's/^#\(library\|command\) = /\1 = /' "$new" >"$new.2"
+                mv "$new.2" "$new"
+            }
+            ;;
+        *) cp "$from" "$new" ;;
+        esac
+        if [ -x "$from" ]; then chmod 755 "$new"; else chmod 644 "$new"; fi
+    fi
+    mv -f "$new" "$root$to"
+}
+
+for names_of in "$here/names" "$here/names-sim"; do
+    [ -f "$names_of" ] || continue
+    while IFS= read -r name; do put "$name"; done <"$names_of"
+done
+# What an older version had installed and this one has not.
+if [ -f "$list" ]; then
+    old=$(mktemp)
+    grep -vxFf "$names" "$list" >"$old" || true
+    remove "$old"
+    rm -f "$old"
+fi
+cp "$names" "$list"
+chmod 644 "$list"
+
+echo "gpuslice is installed in $prefix"
+case :$PATH: in
+*":$prefix/bin:"*) ;;
+*) echo "$prefix/bin is not in PATH" ;;
+esac
+if [ "$(id -u)" = 0 ] && [ -z "$root" ]; then
+    if command -v systemd-tmpfiles >/dev/null 2>&1; then systemd-tmpfiles --create gpuslice.conf 2>/dev/null || true; fi
+    if [ -d /run/systemd/system ]; then
+        systemctl daemon-reload || true
+        echo "for containers: systemctl enable --now gpuslice-devices.service gpuslice-gc.timer, then gpuslice runtime configure"
+    fi
+fi
