@@ -1,4 +1,4 @@
-//! Law 1: `view` and `admit` agree.
+//! Tests that `view` and `admit` agree (law 1).
 
 use super::*;
 use crate::answer::view::{DriverMemory, Host, Pressed};

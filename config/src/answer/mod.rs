@@ -1,4 +1,4 @@
-//! Turns facts about a device into the one answer, and decides what is granted.
+//! Turns facts about a device into one answer, and decides whether an allocation is granted.
 //! Touches: nothing but its arguments.
 
 pub mod admit;

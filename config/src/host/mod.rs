@@ -1,4 +1,4 @@
-//! The host's memory: what the kernel's files say of it.
+//! Parses the kernel's files about the host's memory: meminfo, memory pressure, cgroups.
 //! Touches: its arguments; the callers read the files.
 
 pub mod cgroup;

@@ -1,4 +1,4 @@
-//! Processes that end at every step, in every way: the next read is correct, at once.
+//! Crash tests: processes end at every step and in every way, and the next read is correct at once.
 //! Touches: real processes. `GPUSLICE_KILLS` sets how many are killed at each of the 15 steps; the
 //! default of 667 makes 10,000 and takes some six seconds.
 

@@ -1,4 +1,4 @@
-//! Finds out that a ledger was overwritten, and stops all processes of its slice from using it.
+//! Detects that a ledger was overwritten, and stops all processes of its slice from using it.
 //! Touches: the mapped file; this process's own words.
 
 use super::Ledger;

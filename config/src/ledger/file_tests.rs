@@ -1,4 +1,4 @@
-//! Files that are not a ledger, or no longer one: refused, or harmless.
+//! Tests with files that are not a ledger, or no longer one: they are refused, or do no harm.
 //! Touches: files on tmpfs, real processes.
 
 use super::processes::{Child, End, LIMIT, TestLedger, UUID, c_path, claim, is_root, unshare};

@@ -1,4 +1,4 @@
-//! A ledger that is overwritten while processes use it: all of them refuse it from then on.
+//! Tests with a ledger that is overwritten while in use: all its processes refuse it from then on.
 //! Touches: files on tmpfs, which are written to in place.
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]

@@ -1,5 +1,5 @@
-//! A process of a slice may fork, exec, close all its files, or belong to another namespace or
-//! user. It is counted as long as it lives.
+//! Tests that a process is counted as long as it lives. It may fork, exec, close all its files, or
+//! belong to another namespace or user.
 //! Touches: real processes.
 
 use super::processes::{

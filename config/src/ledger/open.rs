@@ -1,4 +1,4 @@
-//! A slice's ledger in one process: opening it, and what it knows.
+//! Opens a slice's ledger in one process, and keeps that process's data about it.
 //! Touches: the file, while it is opened; then the mapped file.
 
 use super::LedgerError;

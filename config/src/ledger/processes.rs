@@ -1,4 +1,4 @@
-//! Real processes for the crash tests: forked, killed, waited for.
+//! Forks, kills and waits for the real processes of the crash tests.
 //! Touches: fork(2), kill(2) and the like, so that the tests themselves stay readable.
 #![expect(unsafe_code, reason = "fork")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]

@@ -1,4 +1,4 @@
-//! Every interleaving of two calls on one pool that allocate, free or trim.
+//! Loom tests: every interleaving of two calls on one pool that allocate, free or trim.
 //! Touches: a driver and a ledger of one word each.
 //! Law: reserved memory is claimed at every moment, and at rest the ledger counts the reserved
 //! memory.

@@ -1,4 +1,4 @@
-//! What everything else is written in: amounts, devices, texts, names of files.
+//! Basic types that all other modules use: amounts, devices, texts, names of files.
 //! Touches: its arguments.
 
 pub mod device;

@@ -1,5 +1,5 @@
-//! What `gpuslice` and `gpuslice-hook` both know of a machine: its GPUs, its slices, its policy,
-//! and how container engines run the hook.
+//! The part of `gpuslice` and `gpuslice-hook` that describes a machine: its GPUs, its slices, its
+//! policy, and how container engines run the hook.
 //! Touches: see each room.
 
 pub mod base;

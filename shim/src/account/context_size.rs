@@ -4,9 +4,9 @@
 //!
 //! NVML's figure for this process alone is exact, whatever neighbours do. In a container NVML may
 //! list this process under another pid: then it is the only process that is new in the later
-//! sample. Where NVML lists no process, the size is the drop in free memory. Only one process of
-//! the slice measures at a time, and its result serves all of them. That drop includes whatever a
-//! neighbour allocates or frees meanwhile, so an implausible size is not believed. Without NVML,
+//! sample. Where NVML lists no process, the size is the drop in free memory. That drop includes
+//! whatever a neighbour allocates or frees meanwhile, so an implausible size is not believed. Only
+//! one process of the slice measures at a time, and its result serves all of them. Without NVML,
 //! the size is derived from the memory that the driver reports as in use once the context exists.
 
 use core::ptr::null_mut;

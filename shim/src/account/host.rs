@@ -1,5 +1,5 @@
 //! The host's part of an account of unified memory: checks that the host has the memory, and
-//! publishes to other slices what this one holds.
+//! publishes the memory that this slice holds to the other slices.
 //! Touches: the host's meminfo, the promises.
 
 use gpuslice_config::answer::admit::{self, Refusal};

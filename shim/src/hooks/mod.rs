@@ -1,4 +1,5 @@
-//! The hooks: what each intercepted function does. Only hooks call a real function for a caller.
+//! The hooks: one implementation for each intercepted function. Only hooks call a real function for
+//! a caller.
 //! Touches: the real functions, once each, with the caller's own arguments, or not at all where
 //! the slice has no room.
 //! Law: no value with a destructor is alive across a real call.

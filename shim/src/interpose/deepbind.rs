@@ -1,6 +1,6 @@
 //! Predicts whether `RTLD_DEEPBIND` would make a library's calls bypass this one.
 //! Touches: the library's file, read-only, before the loader maps it.
-//! Law: where the file leaves it open, the answer is the one that keeps the library in the slice.
+//! Law: if the file does not settle the question, the answer keeps the library in the slice.
 
 use core::ffi::{CStr, c_char};
 

@@ -1,6 +1,6 @@
 //! The symbol table of a loaded object.
 //! Touches: the object's image in memory, read-only. Never: dlsym and its kin, malloc.
-//! Law: follows only the image's own tables.
+//! Law: only the image's own tables are followed.
 
 use crate::loader::elf::Object;
 

@@ -1,4 +1,5 @@
-//! Tells a forked child, which inherits the tables, from a vfork child, which must not change them.
+//! Distinguishes a forked child, which inherits the tables, from a vfork child, which must not
+//! change them.
 //! Touches: one page that reads as zeros in a forked child, the process's pid.
 //! Law: a vfork child shares its parent's memory but has descriptors of its own: it changes
 //! nothing.

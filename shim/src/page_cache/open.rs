@@ -1,4 +1,4 @@
-//! Files that programs open: tests whether they are models, and the slice's policy for them.
+//! Tests whether files that programs open are models, and finds the slice's policy for them.
 //! Touches: the slice, once; the kernel, for files that are large and named like a model's.
 //! Law: a file that is no model costs a look at the end of its name.
 

@@ -1,4 +1,4 @@
-//! State of `pressure: release`: the requests to this process to free memory.
+//! The state of `pressure: release` in this process: the requests to its allocator to free memory.
 //! Touches: atomics of this process's page.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

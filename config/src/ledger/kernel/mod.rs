@@ -1,4 +1,4 @@
-//! What the ledger needs of the kernel: mappings, locks on the file, hints of a thread's end.
+//! The kernel services that the ledger uses: mappings, locks on the file, hints of a thread's end.
 //! Touches: the kernel, through `crate::sys`; the mapped file.
 
 pub(crate) mod lock_file;

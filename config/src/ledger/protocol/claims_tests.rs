@@ -1,4 +1,4 @@
-//! Random programs on a ledger in plain memory, and what is told apart by one byte.
+//! Random programs on a ledger in plain memory, and claims that exceed the limit by one byte.
 
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers")]
 

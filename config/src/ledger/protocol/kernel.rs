@@ -1,4 +1,5 @@
-//! What the claim protocol needs of the kernel, and the steps at which a test may kill a process.
+//! The traits by which the claim protocol uses the kernel, and the steps at which a test may kill a
+//! process.
 //! Touches: nothing; `kernel` implements the traits by locks, the tests by plain memory.
 
 /// An observer of the protocol's steps.

@@ -1,5 +1,5 @@
 //! The layout of a ledger file: a page, 60 KiB for each device and 100 KiB of sharers. It is
-//! identical on every machine that we run on.
+//! identical on every supported machine.
 //! Touches: its arguments.
 //! Law: every pattern of bits is a valid file. Its values may be wrong, but reading it is always
 //! safe.

@@ -1,5 +1,5 @@
-//! Every interleaving of two claimers, and of three up to a number of preemptions. Any of them may
-//! die at any step.
+//! Loom tests: every interleaving of two claimers, and of three up to a number of preemptions. Any
+//! claimer may die at any step.
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p gpuslice-config --release ledger`
 
 use super::claims::{self, Outcome};

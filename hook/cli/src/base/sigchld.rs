@@ -1,5 +1,5 @@
-//! SIGCHLD: the caller may have set it to "ignore", and then no child can be waited for. gpuslice
-//! must wait for its children.
+//! Sets SIGCHLD to its default, and restores the caller's disposition for the command. The caller
+//! may have set it to "ignore"; gpuslice could then not wait for its children.
 //! Touches: the disposition of SIGCHLD.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};

@@ -1,4 +1,4 @@
-//! Merging of CUDA's and NVML's lists.
+//! Tests of the merge of CUDA's and NVML's lists.
 
 use super::*;
 

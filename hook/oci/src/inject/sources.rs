@@ -1,5 +1,5 @@
-//! Opens what will be mounted into a container while the hook is still in the host's mount
-//! namespace, because a mount of another namespace cannot be copied.
+//! Opens the files and folders that will be mounted into a container, while the hook is still in
+//! the host's mount namespace: a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
 use crate::plan::{ContainerPlan, PlannedMount, READ_ONLY, READ_ONLY_DATA};

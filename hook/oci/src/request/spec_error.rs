@@ -1,4 +1,4 @@
-//! Why a config.json cannot be used.
+//! The reasons why a config.json cannot be used.
 //! Touches: its arguments.
 
 use crate::request::annotations;

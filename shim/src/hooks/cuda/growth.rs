@@ -1,4 +1,4 @@
-//! The two calls by which PyTorch's allocator grows.
+//! Hooks of the two calls by which PyTorch's allocator grows, cudaMalloc and cuMemCreate.
 //! Touches: the real function, unless the allocator is asked to free its cache.
 
 use core::ffi::{c_ulonglong, c_void};

@@ -1,4 +1,5 @@
-//! Memory pools: their creation and end, and the calls after which they may have less memory.
+//! Memory pools: creates and destroys them, and corrects their charges after calls that may shrink
+//! them.
 //! Touches: the real function, then the ledger and the pools.
 
 use core::ffi::c_void;

@@ -4,15 +4,15 @@
 //!
 //! The children run one after the other. [`probe`] describes how their answers become comparable.
 //!
-//! | file | what it is for |
+//! | file | task |
 //! |---|---|
-//! | `apis.rs` | what is asked: a new API is one entry there |
-//! | `routes.rs`, `lookup.rs`, `linked.c` | how its function is found |
-//! | `probe.rs`, `devices.rs` | the child |
-//! | `children.rs` | starting it and surviving it |
-//! | `answers.rs`, `verdict.rs` | what disagrees, purely |
-//! | `ledger.rs`, `unasked.rs` | why a slice cannot be asked |
-//! | `report.rs`, `table.rs`, `who.rs` | the same for programs and for people |
+//! | `query/apis.rs` | lists the queried functions: a new API is one entry there |
+//! | `query/routes.rs`, `lookup.rs`, `linked.c` | find a function by each route |
+//! | `query/probe.rs`, `devices.rs` | implement the child process |
+//! | `children.rs` | starts the children, and survives their crashes |
+//! | `answers.rs`, `verdict.rs` | compare the answers, without side effects |
+//! | `ledger.rs`, `unasked.rs` | report why a slice cannot be queried |
+//! | `report.rs`, `table.rs`, `attribution.rs` | format the result for programs and for people |
 
 mod answers;
 pub(crate) mod attribution;

@@ -1,4 +1,4 @@
-//! The table of GPUs.
+//! Tests of the table of GPUs.
 
 use super::*;
 use crate::driver::inventory::{Device, MigInstance};

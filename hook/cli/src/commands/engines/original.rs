@@ -1,4 +1,5 @@
-//! Finds the text that a file had before gpuslice changed it. `--remove` restores it byte for byte.
+//! Finds the text that a file had before gpuslice changed it. `--remove` restores this text byte for
+//! byte.
 //! Touches: the backups beside the file (reads).
 
 use std::fs;

@@ -1,3 +1,6 @@
+//! Tests that unlisted members are left out, listed members are kept as written, and limits hold.
+//! Touches: its arguments.
+
 use super::scan::DEPTH;
 use super::*;
 use serde_json::{Value, json};
