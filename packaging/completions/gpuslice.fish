@@ -54,7 +54,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l managed -d 'Ma
 allow\t'Neither counted nor limited'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
 release\t'Asks for what is only kept'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l threshold -d 'When the host counts as short of memory; may be repeated. full: percent of time in which everything waits for memory; available: memory that is left; request: the largest request that is still granted then; used: percent of the slice; freed: the least memory that is worth releasing' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache -d 'What becomes of model files\' pages in the page cache: they stay, go when the file is closed and unmapped, or go while it is loaded [default: drop on unified memory, else keep]' -r -f -a "keep\t'They stay'
 drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"
@@ -85,7 +85,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l managed -d '
 allow\t'Neither counted nor limited'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l pressure -d 'On unified memory, what happens when the host runs short: refuse what would go below the reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]' -r -f -a "refuse\t'Refuses'
 release\t'Asks for what is only kept'"
-complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l threshold -d 'From where on the host counts as short; may be repeated. full: percent of time in which everything waits for memory; available: what is available; request: the largest that is still granted then; used: percent of the slice; freed: what is worth releasing again' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l threshold -d 'When the host counts as short of memory; may be repeated. full: percent of time in which everything waits for memory; available: memory that is left; request: the largest request that is still granted then; used: percent of the slice; freed: the least memory that is worth releasing' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l page-cache -d 'What becomes of model files\' pages in the page cache: they stay, go when the file is closed and unmapped, or go while it is loaded [default: drop on unified memory, else keep]' -r -f -a "keep\t'They stay'
 drop\t'They go at the end'
 drop-behind\t'They go while the file is loaded'"

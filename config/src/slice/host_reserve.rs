@@ -5,15 +5,15 @@
 use crate::words::units::Bytes;
 
 /// The host memory of a slice that is not charged to it, unless the slice sets another amount. It
-/// covers an engine's interpreter and libraries. Without it the usual 0.92 of a slice fails because
-/// of the engine's own 3 to 4 GiB on the host.
+/// covers an engine's interpreter and libraries. Without it an engine that takes 92 % of the slice
+/// (vLLM's default) fails, because it also uses 3 to 4 GiB of host memory.
 pub const HOST_ALLOWANCE: Bytes = Bytes::gib(4);
 
 /// The default reserve R: the memory that a host needs to stay reachable.
 ///
-/// 8 GiB, or 6.5 % where that is more, from 64 GiB up: machines wedged with 7 GiB available (vllm
-/// #46307) and floors of 8 GiB hold in the field. Below 64 GiB (Jetson) a tenth, at least 768 MiB.
-/// Tunable, not a proof.
+/// From 64 GiB up: 8 GiB, or 6.5 % if that is more. Machines with 7 GiB available hung (vllm #46307),
+/// and users report that 8 GiB suffices. Below 64 GiB (Jetson): a tenth, at least 768 MiB. A value
+/// from experience, not a proof.
 #[must_use]
 pub const fn default_reserve(host_total: Bytes) -> Bytes {
     let total = host_total.get();

@@ -71,7 +71,7 @@ impl Account {
     #[inline(never)]
     fn without_slot(&self, why: ledger::NoSlot, bytes: Bytes, outcome: Option<Outcome>) -> Outcome {
         let (follows, outcome) = match outcome {
-            Some(Outcome::Granted) => ("an allocation is counted here alone", Outcome::Granted),
+            Some(Outcome::Granted) => ("only this process counts an allocation", Outcome::Granted),
             Some(outcome) => ("an allocation is not counted", outcome),
             None => {
                 let refusal = Refusal {

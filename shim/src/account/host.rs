@@ -72,17 +72,20 @@ impl Account {
 /// Logs a refusal that is due to the host's memory.
 #[cold]
 pub(super) fn say_refused(bytes: Bytes, host: &Host) {
-    let pressed = host.pressed.map_or(host.reserve(), |pressed| pressed.keeps);
+    // Under pressure the host keeps more.
+    let keeps = host.pressed.map_or(host.reserve(), |pressed| pressed.keeps);
+    let pressed = match host.pressed {
+        Some(_) => " (under memory pressure); other slices may still take ",
+        None => "; other slices may still take ",
+    };
     let line = [
         Str("refused "),
         Dec(bytes.get()),
         Str(" bytes: the host has "),
         Dec(host.memory.available.get()),
         Str(" available and keeps "),
-        Dec(host.reserve().get()),
-        Str(", under pressure "),
-        Dec(pressed.get()),
-        Str("; other slices may still take "),
+        Dec(keeps.get()),
+        Str(pressed),
         Dec(host.others_unused.get()),
     ];
     counters::REFUSED_BY_HOST.warn("host", &line);

@@ -51,7 +51,7 @@ pub(crate) static REFUSED_BY_HOST: Counter = Counter::new();
 pub(crate) static ABSENT: Counter = Counter::new();
 /// More copies of a library are loaded than can be hooked.
 pub(crate) static COPIES: Counter = Counter::new();
-/// A real function lies in no loaded library.
+/// The address of a real function belongs to no loaded library.
 pub(crate) static UNPLACED: Counter = Counter::new();
 /// cuGetProcAddress has returned an unknown function.
 pub(crate) static UNKNOWN: Counter = Counter::new();

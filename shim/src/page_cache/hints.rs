@@ -1,5 +1,5 @@
 //! For each descriptor, the model file that it was last seen open on.
-//! Touches: atomics; a mapping, once a descriptor of a high number is a model's.
+//! Touches: atomics. Maps a second table when a model file is opened at descriptor 4096 or above.
 //! Law: only a hint, because some ways to close a descriptor bypass the hooks.
 
 use core::ptr::null_mut;
@@ -14,8 +14,7 @@ const FDS: usize = 1 << 12;
 /// The kernel's default limit of descriptors; with a raised `fs.nr_open`, higher ones are ignored.
 const MOST_FDS: usize = 1 << 20;
 
-/// For each descriptor, the file that it was last seen open on. Only a hint, because some ways to
-/// close a descriptor bypass the hooks.
+/// For each descriptor, the file that it was last seen open on.
 static HINTS: [Hint; FDS] = [const { Hint(AtomicU16::new(0)) }; FDS];
 
 /// The file's number, and above it the number of times, modulo 256, that the descriptor was opened

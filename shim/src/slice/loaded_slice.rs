@@ -182,8 +182,8 @@ impl LoadedSlice {
         self.slice.managed == Managed::Count
     }
 
-    /// The whole uuid of a device with this budget. CUDA does not report the kind, so the slice's
-    /// entry decides; a device that it does not list is called a GPU.
+    /// The device's uuid with its kind (GPU or MIG instance). CUDA reports only the 16 bytes, so the
+    /// kind comes from the slice's entry; a device without an entry is taken for a GPU.
     pub(crate) fn identity(&self, bytes: [u8; 16], budget: Budget) -> DeviceUuid {
         let listed = self.slice.devices().nth(usize::from(budget.0));
         let kind = listed.map_or(DeviceKind::Gpu, |listed| listed.uuid.kind);

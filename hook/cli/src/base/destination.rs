@@ -154,7 +154,7 @@ fn may_use(folder: &OwnedFd, found: &FileStat, what: &str) -> io::Result<()> {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "the {what} belongs to user {}, in a folder in which others may create files",
+                "the {what} belongs to user {}, and others may create files in its folder (use a folder of your own)",
                 found.st_uid
             ),
         ));

@@ -51,7 +51,7 @@ pub(crate) const MEANINGS: [Meaning; 9] = [
     (
         NO_DRIVER_LIMIT,
         &["driver-limit"],
-        "The driver has no limits of its own; the library alone holds the slice.",
+        "The driver has no limits of its own; the library alone enforces the slice.",
     ),
     (FAILED, &[], "Usage error, or gpuslice itself failed."),
     (

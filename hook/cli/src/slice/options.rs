@@ -85,9 +85,10 @@ pub struct SliceOptions {
     )]
     pub pressure: Option<PressureChoice>,
 
-    /// From where on the host counts as short; may be repeated. full: percent of time in which
-    /// everything waits for memory; available: what is available; request: the largest that is
-    /// still granted then; used: percent of the slice; freed: what is worth releasing again
+    /// When the host counts as short of memory; may be repeated. full: percent of time in which
+    /// everything waits for memory; available: memory that is left; request: the largest request
+    /// that is still granted then; used: percent of the slice; freed: the least memory that is
+    /// worth releasing
     #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit")]
     pub threshold: Vec<Threshold>,
 
@@ -310,7 +311,7 @@ const NAME_LIMIT: usize = 128;
 fn name(text: &str) -> Result<String, String> {
     let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
     match () {
-        () if text.is_empty() => Err("a name has at least one letter".to_owned()),
+        () if text.is_empty() => Err("a name must not be empty".to_owned()),
         () if text.len() > NAME_LIMIT => Err(format!("longer than {NAME_LIMIT} bytes")),
         () if text.contains(strange) => {
             Err("no quotes, backslashes or control characters".to_owned())

@@ -52,8 +52,8 @@ pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
         match drop_folder_within(path, until, &mut left) {
             Err(error) => lines.push(format!("cannot drop the pages of {shown}: {error}")),
             Ok(done) if done.unfinished => lines.push(format!(
-                "dropped the pages of {} files in {shown}; the time limit for a starting container left the \
-                 rest cached",
+                "dropped the pages of {} files in {shown} and stopped at the time limit; the other files stay \
+                 cached",
                 done.files
             )),
             Ok(_) => {}

@@ -1,7 +1,8 @@
 //! Hooks of `fstat` and its kin: an open slice's meminfo looks like the file that the program
 //! opened, so that programs that compare it with the path (`cp`, `install`) find them equal.
-//! Touches: the real function; then the struct that it has written, if it describes a meminfo of ours.
-//! Law: as in `files`. While no meminfo is open it costs a look at one word; no path is read.
+//! Touches: the real function; then the struct that it has written, if that describes a meminfo of
+//! ours.
+//! Law: async-signal-safe: no lock, no malloc. While no meminfo is open, it costs one load.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -83,7 +83,7 @@ fn wake(word: &AtomicU32) {
     let _ = unsafe { syscall(libc::SYS_futex, arguments) };
 }
 
-/// Calls the helper; starts it if it does not run.
+/// Wakes the helper thread, or starts it.
 pub(in crate::page_cache) fn call() {
     CALLS.fetch_add(1, Ordering::AcqRel);
     if RUNS.swap(1, Ordering::SeqCst) != 0 {

@@ -2,7 +2,8 @@
 //! the answers.
 //! Touches: processes (its own children), the slice file, standard output.
 //!
-//! The children run one after the other. [`probe`] describes how their answers become comparable.
+//! The children run one after the other. `query/probe.rs` describes how their answers become
+//! comparable.
 //!
 //! | file | task |
 //! |---|---|

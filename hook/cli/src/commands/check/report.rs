@@ -197,7 +197,7 @@ fn not_loaded(survey: &Survey) -> Option<String> {
     let which = match without.len() {
         0 => return None,
         count if count == survey.shims.len() => "any program".to_owned(),
-        _ => format!("the programs that ask by {}", without.join(", ")),
+        _ => format!("programs that use these routes: {}", without.join(", ")),
     };
     Some(format!(
         "there is a slice, but libgpuslice.so is not loaded into {which}"

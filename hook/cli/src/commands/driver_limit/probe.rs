@@ -33,7 +33,7 @@ pub(crate) enum LimitError {
     #[error("no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded ({0})")]
     NoLibrary(String),
     /// The driver does not support limits, or not for this GPU.
-    #[error("the driver has no limits per cgroup ({0}): the library alone holds the slice")]
+    #[error("the driver has no limits per cgroup ({0}): the library alone enforces the slice")]
     NotThere(String),
     /// The driver refused the limit.
     #[error("the driver refuses the limit: {call} answers {code} ({meaning})")]

@@ -6,7 +6,8 @@ use std::io::{self, Read};
 /// The deepest nesting of arrays and objects: the limit of Go's decoder.
 pub(super) const DEPTH: usize = 10_000;
 
-/// The longest name of a member, and the longest string of [`Keep::Starting`], as written.
+/// The longest name of a member, and the longest string of
+/// [`Keep::Starting`](super::Keep::Starting), as written.
 const NAME: usize = 1 << 10;
 
 /// The bytes that are read at a time.

@@ -221,7 +221,7 @@ fn a_machine_that_waits_keeps_more_from_large_requests_and_says_so_once() {
     let times = |what: &str| said.lines().filter(|line| line.contains(what)).count();
     assert_eq!(
         times(
-            "host: refused 5368709120 bytes: the host has 21474836480 available and keeps 8589934592, under pressure 17179869184"
+            "host: refused 5368709120 bytes: the host has 21474836480 available and keeps 17179869184 (under memory pressure)"
         ),
         1,
         "{said}"

@@ -222,6 +222,6 @@ fn a_simulated_machine_of_a_branch_has_the_libraries_of_the_branch() {
     let run = run.args(["--device", uuid, "--memory", "6GiB"]);
     let answer = run.env("GPUSLICE_SIM_STATE", machine.state()).answer();
     let why = "gpuslice: the driver has no limits per cgroup (libnvidia-ml.so.1 has no \
-               nvmlDeviceSetMemoryLimits_v1): the library alone holds the slice\n";
+               nvmlDeviceSetMemoryLimits_v1): the library alone enforces the slice\n";
     assert_eq!((&*answer.stderr, &*answer.end), (why, "exit 3"));
 }

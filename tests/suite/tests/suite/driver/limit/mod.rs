@@ -51,7 +51,7 @@ fn a_driver_without_limits_says_so_in_one_line() {
         (
             "",
             "gpuslice: the driver has no limits per cgroup (nvmlDeviceSetMemoryLimits_v1 answers \
-             13): the library alone holds the slice\n",
+             13): the library alone enforces the slice\n",
             "exit 3"
         )
     );
