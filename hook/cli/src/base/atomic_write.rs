@@ -255,7 +255,7 @@ mod tests {
             let error = replace(path, b"text").unwrap_err();
             assert_eq!(
                 error.source.to_string(),
-                "the link belongs to user 65534, in a folder in which others may create files"
+                "the link belongs to user 65534, and others may create files in its folder (use a folder of your own)"
             );
         }
         assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");

@@ -18,7 +18,7 @@ const IMPOSSIBLE_COUNT: u64 = 1 << 48;
 
 /// The contents of a ledger.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LedgerFigures {
     /// The memory held by living processes.
     pub(super) records: Vec<Record>,
     /// The refused requests.
@@ -36,7 +36,7 @@ pub(super) struct Files {
     pub(super) ledger: Option<PathBuf>,
     /// The ledger's file, as processes have it mapped.
     pub(super) mapped: Option<FileId>,
-    pub(super) told: Option<Told>,
+    pub(super) figures: Option<LedgerFigures>,
     /// The error message about the files that cannot be read.
     pub(super) error: Option<String>,
     /// Whether the files belong to another user and are not readable for this one.
@@ -73,10 +73,10 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let mut bytes = vec![0; MAX_SIZE];
     match Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes) {
         Ok(snapshot) => {
-            let told = told(&snapshot);
+            let figures = figures(&snapshot);
             files.mapped = FileId::of(&ledger);
-            files.error = told.is_damaged.then(|| DAMAGED.to_owned());
-            files.told = Some(told);
+            files.error = figures.is_damaged.then(|| DAMAGED.to_owned());
+            files.figures = Some(figures);
         }
         Err(error) => files.error = Some(error.to_string()),
     }
@@ -86,7 +86,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
 const DAMAGED: &str = "the ledger is damaged: impossible numbers in it are not shown";
 
 /// Returns the snapshot's contents, without impossible numbers.
-fn told(snapshot: &Snapshot<'_>) -> Told {
+fn figures(snapshot: &Snapshot<'_>) -> LedgerFigures {
     let mut is_damaged = false;
     let mut possible = |is_possible: bool| {
         is_damaged |= !is_possible;
@@ -105,7 +105,7 @@ fn told(snapshot: &Snapshot<'_>) -> Told {
         .collect();
     let uncounted = Some(snapshot.uncounted());
     let uncounted = uncounted.filter(|count| possible(*count < IMPOSSIBLE_COUNT));
-    Told {
+    LedgerFigures {
         records,
         refusals,
         uncounted,

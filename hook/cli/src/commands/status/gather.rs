@@ -3,7 +3,7 @@
 
 use super::containers;
 use super::driver::{Drivers, Machine};
-use super::files::{self, Told};
+use super::files::{self, LedgerFigures};
 use super::model::{DeviceStatus, Escaped, ProcessStatus, RefusalsShown, SliceStatus};
 use super::process::{self, FileId, Processes, Seen, variable};
 use super::promised::Promised;
@@ -128,7 +128,11 @@ struct LedgerContents {
 }
 
 impl LedgerContents {
-    fn new(told: Told, ledger: Option<&FileId>, processes: &Processes) -> LedgerContents {
+    fn new(
+        figures: LedgerFigures,
+        ledger: Option<&FileId>,
+        processes: &Processes,
+    ) -> LedgerContents {
         // Two containers of one slice may both have a process 1; each process is listed once.
         let mut taken = BTreeSet::new();
         let mut seen = |record: &Record| {
@@ -137,14 +141,14 @@ impl LedgerContents {
             let name = process::name(pid)?;
             Some(Seen { pid, name })
         };
-        let records = told.records.into_iter().map(|record| {
+        let records = figures.records.into_iter().map(|record| {
             let seen = seen(&record);
             (record, seen)
         });
         LedgerContents {
             records: records.collect(),
-            refusals: told.refusals,
-            is_damaged: told.is_damaged,
+            refusals: figures.refusals,
+            is_damaged: figures.is_damaged,
         }
     }
 
@@ -189,9 +193,9 @@ impl Look<'_> {
             Total::Slice => "slice",
             Total::Device => "device",
         };
-        let held = files.told.map(|told| {
-            status.uncounted = told.uncounted;
-            LedgerContents::new(told, files.mapped.as_ref(), self.processes)
+        let held = files.figures.map(|figures| {
+            status.uncounted = figures.uncounted;
+            LedgerContents::new(figures, files.mapped.as_ref(), self.processes)
         });
         let promise = match there {
             Some(there) => there.promise.clone(),
