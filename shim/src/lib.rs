@@ -23,9 +23,9 @@
 //!
 //! The modules stand on floors, and imports point downward only: `interpose`, `hooks`, `account`,
 //! `answer`, `page_cache`, `slice`, `real`, `state`, `log`, `loader`, `sys`.
-// Debug builds are for the compiler's opinion. They may have std, because a build of the whole
-// workspace gives `gpuslice-config` its `std` feature; a release build of the shim may not, and
-// is made alone: `cargo build --release -p gpuslice-shim`.
+// Debug builds serve only to check the code. They may link std, because a build of the whole
+// workspace enables the `std` feature of `gpuslice-config`. A release build of the shim must not
+// link std, so it is built alone: `cargo build --release -p gpuslice-shim`.
 #![cfg_attr(not(debug_assertions), no_std)]
 
 mod account;

@@ -92,8 +92,8 @@ pub(crate) unsafe fn prctl(
 }
 
 /// `setuid` and other calls with one id. libc would not change the credentials of a thread that it
-/// does not know. So the page cache's thread ends before, and the next one is started by a thread
-/// with the new credentials.
+/// does not know. So the page cache's thread ends before the call, and the next one is started by a
+/// thread with the new credentials.
 ///
 /// # Safety
 /// As `prctl`.
