@@ -206,7 +206,7 @@ fn three_engines_are_promised_what_they_were_admitted_for() {
             view(&facts, Some(&slice_of(hundredths(budget)))).free,
             unspent
         );
-        // A stray 6 GiB: each loses what is over the slack of 4.21.
+        // Stray programs take 6 GiB: each slice loses the part of it over the slack of 4.21 GiB.
         let memory = HostMemory {
             available: hundredths(7965),
             ..host.unwrap().memory
