@@ -8,7 +8,8 @@
 //! One call, `cuMemGetInfo` of PyTorch, in five steps:
 //!
 //! 1. `interpose`: the CUDA runtime looks up `cuMemGetInfo_v2` by `dlsym` or `cuGetProcAddress`. It
-//!    is a line of `symbols.rs`, so the look-up returns our entry point in the place of the driver's.
+//!    is a line of `symbols.rs`, so the look-up returns our entry point in the place of the
+//!    driver's.
 //! 2. `hooks`: the entry point calls the hook, `hooks::cuda::info::mem_get_info`. The hook calls the
 //!    driver's function, which `real` has found in the same copy of the library.
 //! 3. `slice`: the first call of the process loads the slice file. Without one, the driver's answer

@@ -2,7 +2,7 @@
 //! allow the library's. The kernel refuses new namespaces to a process with a second thread. libc
 //! applies new credentials only to the threads that it knows.
 //! Touches: the page cache's helper, which ends before the call; then the real function.
-//! Law: as in `files`. `syscall` jumps to libc's own for every number but these.
+//! Law: as in `open`. `syscall` jumps to libc's own for every number but these.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
