@@ -8,7 +8,8 @@
 //! One call, `cuMemGetInfo` of PyTorch, in five steps:
 //!
 //! 1. `interpose`: the CUDA runtime looks up `cuMemGetInfo_v2` by `dlsym` or `cuGetProcAddress`. It
-//!    is a line of `symbols.rs`, so the look-up returns our entry point in the place of the driver's.
+//!    is a line of `symbols.rs`, so the look-up returns our entry point in the place of the
+//!    driver's.
 //! 2. `hooks`: the entry point calls the hook, `hooks::cuda::info::mem_get_info`. The hook calls the
 //!    driver's function, which `real` has found in the same copy of the library.
 //! 3. `slice`: the first call of the process loads the slice file. Without one, the driver's answer
@@ -23,9 +24,9 @@
 //!
 //! The modules stand on floors, and imports point downward only: `interpose`, `hooks`, `account`,
 //! `answer`, `page_cache`, `slice`, `real`, `state`, `log`, `loader`, `sys`.
-// Debug builds are for the compiler's opinion. They may have std, because a build of the whole
-// workspace gives `gpuslice-config` its `std` feature; a release build of the shim may not, and
-// is made alone: `cargo build --release -p gpuslice-shim`.
+// Debug builds serve only to check the code. They may link std, because a build of the whole
+// workspace enables the `std` feature of `gpuslice-config`. A release build of the shim must not
+// link std, so it is built alone: `cargo build --release -p gpuslice-shim`.
 #![cfg_attr(not(debug_assertions), no_std)]
 
 mod account;

@@ -12,7 +12,8 @@ use crate::words::units::Bytes;
 pub struct Refusal {
     /// The largest request that would have been granted.
     pub free: Bytes,
-    /// The bytes by which the request exceeds that. So much more headroom would have avoided this.
+    /// The bytes by which the request exceeds `free`. That much more headroom would have avoided
+    /// the refusal.
     pub short_by: Bytes,
     /// The host, if the host rather than the slice is out of memory.
     pub host: Option<Host>,

@@ -3,7 +3,7 @@
 
 use crate::words::units::Bytes;
 
-/// A host's memory, and the amounts that are not to be had of it.
+/// A host's memory, and the amounts of it that slices cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRoom {
     /// MemAvailable. It already excludes the memory of the idle host and its programs. Never

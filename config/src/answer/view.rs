@@ -41,7 +41,8 @@ impl DriverMemory {
     }
 }
 
-/// The smaller of a limit that the driver enforces by itself and the slice's limit; never both.
+/// The smaller of the limit that the driver itself enforces and the slice's limit. Only one of the
+/// two applies.
 #[must_use]
 pub const fn limit(driver: Bytes, slice: &DeviceSlice) -> Bytes {
     driver.at_most(slice.memory)

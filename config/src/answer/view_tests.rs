@@ -185,7 +185,8 @@ fn without_a_slice_page_cache_is_not_used_and_the_reserve_is_kept() {
 
 #[test]
 fn three_engines_are_promised_what_they_were_admitted_for() {
-    // The facts' second example at t1: #2 took 20, #3 took 10, and page cache 60.
+    // The second example of the facts at t1: slice #2 has taken 20 GiB, slice #3 10 GiB, and the
+    // page cache 60 GiB.
     let hundredths = |amount: u64| Bytes::mib(amount * 1024 / 100);
     let promises = [(4259, 0), (3651, 2000), (2434, 1000)];
     for (which, (budget, own)) in promises.into_iter().enumerate() {
@@ -206,7 +207,7 @@ fn three_engines_are_promised_what_they_were_admitted_for() {
             view(&facts, Some(&slice_of(hundredths(budget)))).free,
             unspent
         );
-        // A stray 6 GiB: each loses what is over the slack of 4.21.
+        // Stray programs take 6 GiB: each slice loses the part of it over the slack of 4.21 GiB.
         let memory = HostMemory {
             available: hundredths(7965),
             ..host.unwrap().memory

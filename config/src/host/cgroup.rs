@@ -19,7 +19,7 @@ pub fn of_cgroup(current: &[u8], stat: &[u8]) -> Option<Bytes> {
         let (Some(name), Some(value)) = (fields.next(), fields.next()) else {
             continue;
         };
-        // v1 has these names, too, but counts the groups below only in names of their own.
+        // cgroup v1 has these names, too, but counts child groups only under separate names.
         let reclaimable = match v1(stat) {
             true => matches!(name, b"total_inactive_file" | b"total_active_file"),
             false => matches!(

@@ -189,7 +189,7 @@ fn a_process_lives_on_after_the_thread_that_claimed() {
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(place.claim(5), Claim::Granted));
         });
-        // The scope ends before the thread's kernel part does.
+        // The scope ends before the kernel has finished ending the thread.
         while head().hinted_alive() {
             std::thread::yield_now();
         }

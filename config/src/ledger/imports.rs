@@ -81,7 +81,8 @@ impl Ledger {
             row.import(class, size);
             return Import::Shared;
         }
-        // Claimed like an allocation; it counts twice until that is released.
+        // The growth is claimed like an allocation; the memory counts twice until that claim is
+        // released.
         match self.claim(device, growth, Kind::Vmm, limit) {
             Claim::Refused { used } => Import::Refused { used },
             Claim::NoSlot(_) => Import::Refused { used: limit },

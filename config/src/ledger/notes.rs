@@ -83,7 +83,8 @@ impl Ledger {
     /// gone, the other processes take turns at another lock.
     #[must_use]
     pub fn turn(&self, device: Device) -> Option<Turn<'_>> {
-        // Settled now, because later it would mistake this descriptor for one of a parent's.
+        // `settle` runs now: later it would mistake this descriptor for one inherited from a
+        // parent.
         self.settle();
         let fd = self.lock_file.open(Access::Write).ok()?;
         let mut lock = 0;

@@ -102,7 +102,7 @@ impl Voice {
     /// Sends the parent a number.
     pub(super) fn say(self, number: i32) {
         let bytes = number.to_ne_bytes();
-        // SAFETY: the bytes are four.
+        // SAFETY: `bytes` has four bytes.
         let wrote = unsafe { libc::write(self.0, bytes.as_ptr().cast(), 4) };
         assert_eq!(wrote, 4);
     }

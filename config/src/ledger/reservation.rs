@@ -212,7 +212,7 @@ impl Reserve {
     }
 
     /// Records the reserved memory, as far as `own` and the granted memory suffice, and releases
-    /// the rest of them. `own` is part of `claimed`.
+    /// the rest of both. `own` is part of `claimed`.
     fn write(&self, own: Bytes, growth: Growth, driver: &impl Reservable) -> bool {
         let account = driver.account();
         let mut left = own;

@@ -54,8 +54,8 @@ impl Ledger {
             })
     }
 
-    /// Whether this process's memory on a device is counted, or would be. False once it was refused
-    /// for lack of a slot. It looks for a slot again, at most once a second.
+    /// Whether this process's memory on a device is counted, or would be. False once the process
+    /// was refused for lack of a slot. It then looks for a slot again, at most once a second.
     #[inline(always)]
     #[must_use]
     pub fn counts(&self, device: Device) -> bool {

@@ -11,9 +11,9 @@ pub const HOST_ALLOWANCE: Bytes = Bytes::gib(4);
 
 /// The default reserve R: the memory that a host needs to stay reachable.
 ///
-/// From 64 GiB up: 8 GiB, or 6.5 % if that is more. Machines with 7 GiB available hung (vllm #46307),
-/// and users report that 8 GiB suffices. Below 64 GiB (Jetson): a tenth, at least 768 MiB. A value
-/// from experience, not a proof.
+/// From 64 GiB up: 8 GiB, or 6.5 % if that is more. Machines with 7 GiB available hung (vllm
+/// #46307), and users report that 8 GiB suffices. Below 64 GiB (Jetson): a tenth, at least 768 MiB.
+/// A value from experience, not a proof.
 #[must_use]
 pub const fn default_reserve(host_total: Bytes) -> Bytes {
     let total = host_total.get();

@@ -50,7 +50,7 @@ impl Errno {
         matches!(self, EAGAIN | EACCES)
     }
 
-    /// The hint at what makes the kernel refuse a call that needs no permission.
+    /// A hint at the reason why the kernel refuses a call that needs no permission.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self {

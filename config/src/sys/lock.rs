@@ -22,7 +22,7 @@ impl Lock {
             Lock::Write => libc::F_WRLCK,
             Lock::None => libc::F_UNLCK,
         };
-        // They are 0, 1 and 2.
+        // The lock types are 0, 1 and 2.
         c_short::try_from(kind).unwrap_or(c_short::MAX)
     }
 }

@@ -2,8 +2,8 @@
 //! Touches: its arguments.
 //!
 //! The shim reads slice files inside other people's processes, where it may neither allocate
-//! nor panic; `serde_json` does both. The host's side writes them with `serde_json`, and a
-//! property test holds the two to one reading.
+//! nor panic; `serde_json` does both. The host's side writes them with `serde_json`, and a property
+//! test checks that both readers agree.
 
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ pub enum JsonError {
     /// The text ends early.
     #[error("the file ends in the middle")]
     Truncated,
-    /// Another character is here than this one.
+    /// This character was expected, and another one was found.
     #[error("expected '{0}'")]
     Expected(char),
     /// Not a whole number from 0 to 18446744073709551615.

@@ -128,7 +128,7 @@ impl Account {
         }
         match own_row() {
             Claim::Granted => return false,
-            // Why the whole ledger cannot be used was logged when it was opened.
+            // The reason why the whole ledger cannot be used was logged when the ledger was opened.
             Claim::NoSlot(ledger::NoSlot::Closed) | Claim::Private(ledger::NoSlot::Closed) => {
                 self.slice.ledger_again();
             }
@@ -140,8 +140,8 @@ impl Account {
         true
     }
 
-    /// Records imported memory. It exists already, so the host is not queried. It is charged to a
-    /// process that holds the exported memory, as long as one in the slice does.
+    /// Records imported memory. The memory exists already, so the host is not queried. It is
+    /// charged to a process that holds the exported memory, as long as there is one in the slice.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
         let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.slice.enforces());
         let import = self.ledger.import(self.listed, class, bytes, limit);
@@ -189,8 +189,8 @@ impl Account {
         counters::REFUSED.warn("limit", &line);
     }
 
-    /// In a slice that only counts: logs that it holds more than its limit, and records the part of
-    /// this request that would have been refused.
+    /// In a slice that only counts, logs that the slice holds more than its limit, and records the
+    /// part of this request that would have been refused.
     #[cold]
     fn look(&self, bytes: Bytes) {
         let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);

@@ -98,8 +98,8 @@ impl Meter {
     }
 }
 
-/// The size of an existing context when no earlier sample of free memory is there: the device's
-/// memory in use less what the slice's processes hold. A neighbour's memory is included.
+/// The size of an existing context for which there is no earlier sample of free memory: the
+/// device's memory in use less what the slice's processes hold. A neighbour's memory is included.
 pub(crate) fn afterwards(copy: CopyId, context: Option<u64>, held: Bytes) -> ContextGrowth {
     let usual = |difference| ContextGrowth::Unlikely {
         difference,

@@ -13,11 +13,11 @@ use crate::state::page::ProcessState;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Whose {
-    /// This process's alone.
+    /// Memory of this process that it has not exported.
     Own,
-    /// This process's, and exported.
+    /// Memory of this process that it has exported.
     Exported,
-    /// Another process's, imported.
+    /// Memory of another process that this process has imported.
     Imported,
 }
 
@@ -76,7 +76,7 @@ impl Physical {
         let Physical { device, class, .. } = self;
         match self.whose {
             Whose::Imported => return sharing::unimport(device, class, self.bytes()),
-            // Before the memory itself is released: see `sharing`.
+            // The export ends before the memory itself is released: see `sharing`.
             Whose::Exported => ledger.unexport(device, class, self.bytes()),
             Whose::Own => {}
         }

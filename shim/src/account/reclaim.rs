@@ -1,9 +1,10 @@
 //! Reclaims memory that allocators cache without using it, when memory is short, in slices with
 //! `pressure: release`.
 //! Touches: this process's own state, the loader (to identify the caller), malloc's own functions.
-//! Law: refuses only PyTorch's native allocator, once, when it grows; its retry passes. PyTorch
-//! answers the vendor's out-of-memory code by freeing its cache. Never while a stream is captured,
-//! never a program that calls the API itself. Decides by `config::reclaim`.
+//! Law: refuses only PyTorch's native allocator, once, when it grows; the retry passes. PyTorch
+//! answers the vendor's out-of-memory code by freeing its cache. Refuses nothing while a stream is
+//! captured, and never refuses a program that calls the API itself. Decides by
+//! `config::answer::reclaim`.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::real::copies::CopyId;
 use crate::slice;
 use crate::sys;
 
-/// Whether the slice asks for this. A slice that only counts refuses nothing.
+/// Whether the slice asks for memory to be reclaimed. A slice that only counts refuses nothing.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
     slice::current().is_some_and(|slice| slice.releases() && slice.enforces())
@@ -96,7 +97,7 @@ fn is_torch(caller: usize) -> bool {
     torch
 }
 
-/// Returns freed memory that malloc keeps to the kernel: only a large amount, and not often.
+/// Returns to the kernel freed memory that malloc keeps: only a large amount, and not often.
 fn trim_host(account: &Account) {
     const TRIM_EVERY: u64 = sys::nanoseconds(reclaim::HOST_TRIM_EVERY);
     let asked = &account.state.release;
@@ -136,7 +137,7 @@ fn defined(place: &AtomicPtr<c_void>, name: &[u8]) -> *mut c_void {
     found
 }
 
-/// Trims glibc's malloc. Returns the bytes that it kept, if they were worth returning.
+/// Trims glibc's malloc. Returns the number of bytes that malloc kept, if they were worth a trim.
 fn glibc() -> Option<Bytes> {
     /// `struct mallinfo2`.
     #[repr(C)]

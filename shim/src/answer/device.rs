@@ -219,7 +219,7 @@ fn uuid(copy: CopyId, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
 }
 
 /// Whether the current device shares the host's memory, where there is no slice. On a machine
-/// without such a device this is one load, after the first call.
+/// without such a device, every call after the first costs one load.
 #[inline]
 pub(crate) fn shares(copy: CopyId) -> bool {
     let Some(shared) = copies::devices(copy).map(|devices| &devices.shared) else {

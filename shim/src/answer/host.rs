@@ -135,7 +135,7 @@ fn young(slice: &LoadedSlice, state: &ProcessState, clock: u64) -> Option<(Readi
     }
     let memory = HostMemory {
         total: Bytes::new(total),
-        // No decision uses it.
+        // No decision uses this value.
         free: Bytes::ZERO,
         available: Bytes::new(available),
     };

@@ -1,8 +1,8 @@
 //! Substitutes the slice's `/proc/meminfo` for the host's.
 //! Touches: the descriptor that a program has just opened; the host's meminfo and the ledger.
-//! Law: only in a slice of unified memory that presents it as such, where the device reports that
-//! it is integrated: never one without the other. If the substitute cannot be created, the host's
-//! file stays; so it does in a process that has put itself under seccomp.
+//! Law: the file is replaced only in a slice that presents unified memory as such, where the device
+//! reports that it is integrated; neither happens without the other. If the substitute cannot be
+//! created, the host's file stays. It also stays in a process that has put itself under seccomp.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,7 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
     0
 }
 
-/// Whether a descriptor is of `/proc/meminfo`, by whatever path it was opened.
+/// Whether a descriptor refers to `/proc/meminfo`, whatever path the program opened it by.
 fn is_the_hosts(descriptor: i32) -> bool {
     let opened = Stat::of(descriptor);
     let hosts = Stat::at(paths::PROC_MEMINFO);
@@ -98,8 +98,8 @@ pub(crate) fn was_shown() -> bool {
     DEVICE.load(Ordering::Relaxed) != 0
 }
 
-/// Identifies the file itself, not the descriptor's number: a program may have duplicated the
-/// descriptor, or hold several.
+/// Whether a descriptor refers to a text of ours. Tests the file itself, not the descriptor's
+/// number: a program may have duplicated the descriptor, or hold several.
 fn is_ours(descriptor: i32, device: u64) -> bool {
     device == DEVICE.load(Ordering::Relaxed) && sys::is_sealed_text(descriptor, b"MemTotal:")
 }

@@ -104,7 +104,7 @@ pub(crate) fn view_of_device(
     view_of_card(slice, device, driver, &[])
 }
 
-/// The answer for a card: memory held on its instances is held on it too.
+/// The answer for a card: memory held on its instances counts as held on the card, too.
 #[inline]
 pub(crate) fn view_of_card(
     slice: &LoadedSlice,

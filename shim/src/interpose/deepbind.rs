@@ -54,7 +54,7 @@ fn opened_without_deepbind(path: &CStr, why: &str, what: &[u8]) -> bool {
 }
 
 fn is_of_a_gpu(name: &[u8]) -> bool {
-    // Not as a list: its pointers would be relocated at every start.
+    // Not a list of texts, whose pointers would be relocated at the start of every process.
     name.starts_with(b"libcuda.so")
         || name.starts_with(b"libcudart.so")
         || name.starts_with(b"libnvidia-ml.so")

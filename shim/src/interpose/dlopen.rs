@@ -89,8 +89,8 @@ pub(crate) unsafe extern "C" fn dlopen(filename: *const c_char, flags: c_int) ->
     )
 }
 
-/// dlmopen: libc's, into a namespace whose first library is this one. With a frame of its own: it
-/// replaces its first argument and saves the two others.
+/// dlmopen: libc's, into a namespace whose first library is this one. It needs a stack frame,
+/// because it replaces its first argument and saves the two others.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]

@@ -166,7 +166,7 @@ fn behind_us(handle: *mut c_void, name: &CStr, caller: Option<&Object>) -> *mut 
     };
     let address = dl::within(caller.path(), name);
     if address.is_null() {
-        // Repeated, so that dlerror reports the symbol.
+        // The look-up is repeated, so that dlerror reports the symbol.
         return dl::next(name);
     }
     address

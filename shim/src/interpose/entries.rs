@@ -87,8 +87,8 @@ macro_rules! hook {
             #[inline(never)]
             pub(crate) unsafe extern "C" fn first($($arg : $ty),*) -> $ret {
                 match functions::$name::real() {
-                    // SAFETY: the caller guarantees the contract of the function of this name. It is
-                    // known now, so the exported function does not come back here.
+                    // SAFETY: the caller guarantees the contract of the function of this name. The
+                    // real function is known now, so the exported function does not come back here.
                     Some(_) => unsafe { super::$name($($arg),*) },
                     None => copies::not_in_libc(),
                 }

@@ -1,5 +1,5 @@
-//! The exported symbols, and the stubs that pass the caller's address to a function: in assembly,
-//! because only there a call can continue with registers and stack unchanged.
+//! The exported symbols, and the stubs that pass the caller's address to a function. They are in
+//! assembly, because only there can a call continue with registers and stack unchanged.
 //! Touches: registers.
 
 /// The register of the argument that follows these.

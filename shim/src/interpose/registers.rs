@@ -3,8 +3,8 @@
 //! Touches: registers, the stack.
 
 /// Saves the first 1, 2, 3 or all arguments around these lines; the stack is aligned for a call in
-/// them. The last argument is saved at the stack pointer (of 2 and of all: 8 bytes above it), the
-/// others above it.
+/// them. The last argument is saved at the stack pointer, or 8 bytes above it if 2 or all arguments
+/// are saved. The others are saved above the last one.
 #[cfg(target_arch = "x86_64")]
 macro_rules! saving_arguments {
     (1: $($line:literal),+) => {

@@ -64,7 +64,7 @@ fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Copy
     Some(copy)
 }
 
-/// The jump targets of the exports, once they hold for every caller.
+/// The jump targets of the exports, each stored once it is valid for every caller.
 #[unsafe(link_section = ".data")]
 pub(crate) static TARGET: [AtomicPtr<c_void>; EXPORTS] =
     [const { AtomicPtr::new(null_mut()) }; EXPORTS];

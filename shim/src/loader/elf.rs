@@ -74,8 +74,8 @@ pub(crate) fn own_dynamic() -> usize {
     (&raw const _DYNAMIC) as usize
 }
 
-// glibc has the first, musl a pointer in the second. Weak, so that the missing one does not prevent
-// this library from being loaded.
+// glibc defines the first, and musl keeps a pointer in the second. Both are weak, so that the
+// missing one does not prevent this library from being loaded.
 core::arch::global_asm!(".weak _r_debug", ".weak _dl_debug_addr");
 
 /// The loader's list of objects, kept for debuggers. Null: it has none.
@@ -134,8 +134,8 @@ fn own_list() -> Option<*const LinkMap> {
     None
 }
 
-/// libc in a namespace of dlmopen, where it follows this library, which is the first there and
-/// needs no other. Asks the loader once, which takes its lock. `dlopen::namespace` asks here
+/// libc in a namespace of dlmopen. This library is the first there and needs only libc, which
+/// follows it. Queries the loader once, which takes its lock. `dlopen::namespace` causes that query
 /// before any other code of the namespace runs.
 fn libc_of_namespace() -> Option<Object> {
     static DYNAMIC: AtomicUsize = AtomicUsize::new(0);
@@ -306,8 +306,8 @@ pub(crate) fn defined_by_others(name: &[u8]) -> Option<usize> {
 /// The first definition of a symbol by another object of a namespace of dlmopen, in which this copy
 /// of the library comes first. None: there is none, or this copy is the program's.
 ///
-/// Before glibc 2.34 a failed look-up there ends the process, and the look-up of a name that only
-/// this library defines in the searched scope is such a one.
+/// Before glibc 2.34 a failed look-up there ends the process. A look-up fails there if only this
+/// library defines the name in the searched scope.
 pub(crate) fn beside_in_namespace(name: &[u8]) -> Option<usize> {
     match is_from_the_start(own_dynamic()) {
         true => None,
@@ -326,8 +326,8 @@ pub(crate) fn following(name: &[u8]) -> Option<usize> {
     };
     let mut behind_us = false;
     // SAFETY: the loader's own list. The objects from this library to libc are loaded at the start
-    // and never freed. The search ends at libc, which has every requested name or else no library
-    // has.
+    // and never freed. The search ends at libc: either libc has the requested name, or no library
+    // has it.
     while let Some(map) = unsafe { next.as_ref() } {
         let object = map.object();
         // SAFETY: an object between this library and libc is never unloaded.

@@ -28,7 +28,7 @@ const BEGINNING: &[u8; 9] = b"gpuslice[";
 /// The longest path of a log file.
 const PATH: usize = 256;
 
-/// Separate from the path, which is rarely set: see `layout.ld`.
+/// The settings, kept apart from the path, which is rarely set: see `layout.ld`.
 struct Settings {
     state: AtomicU8,
     level: AtomicU8,

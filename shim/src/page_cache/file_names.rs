@@ -46,7 +46,7 @@ pub(super) fn may_have_suffix(path: &[u8]) -> bool {
         || path.len() >= CHECKSUM
 }
 
-/// Tests all eight bytes at once.
+/// Whether one of the eight bytes is a point. Tests all of them at once.
 #[inline(always)]
 fn has_point(bytes: [u8; 8]) -> bool {
     const ONES: u64 = u64::MAX / 255;

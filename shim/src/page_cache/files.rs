@@ -198,7 +198,7 @@ impl ModelFile {
                 )
                 .is_ok();
         if !ours {
-            // Another thread was first.
+            // Another thread has stored its descriptor first.
             file_calls::close(own);
         }
         true

@@ -26,8 +26,8 @@ pub(super) fn is_known() -> bool {
 }
 
 /// Whether the tables are this process's own. Called only where a model file is concerned, because
-/// it makes a system call. `inside`: the number of threads inside in a freshly forked child, which
-/// is at most this one.
+/// it makes a system call. `inside`: in a freshly forked child, the number of its threads that are
+/// at work on a model file: 0 or 1, because such a child has one thread.
 pub(super) fn is_this_process(inside: u32) -> bool {
     // SAFETY: the stored pointer is mapped for good, and all zeros is a valid AtomicU64.
     let Some(word) = page::get(&WIPED, PAGE).and_then(|page| unsafe { page.as_ref() }) else {

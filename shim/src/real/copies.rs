@@ -108,7 +108,7 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<CopyId> {
         record.dynamic.store(object.dynamic, Ordering::Release);
         Some(copy)
     };
-    // The record of an unloaded library, and the addresses in it, go to the next one.
+    // A new copy takes over the record of an unloaded library, whose addresses are forgotten.
     for (copy, record) in copies_of(library) {
         let held = record.dynamic.load(Ordering::Acquire);
         if held > BUSY
@@ -232,8 +232,8 @@ pub(crate) type Addresses = [AtomicPtr<c_void>; FUNCTIONS - RARE];
 #[unsafe(link_section = ".data")]
 pub(crate) static FIRST: Addresses = [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE];
 
-/// The addresses of rarely called functions, which stand last: apart, because the page of the
-/// others is full.
+/// The addresses of rarely called functions, whose rows stand last. They are kept apart, because
+/// the page of the other addresses is full.
 static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }; RARE];
 
 /// The addresses in the other copies.
@@ -338,7 +338,7 @@ impl Failure for *mut c_void {
     const FAILED: *mut c_void = null_mut();
 }
 
-/// The result of a function that this libc does not have, as old ones lack `close_range`: ENOSYS.
+/// The result of a function that this libc lacks, as old ones lack `close_range`. Sets ENOSYS.
 #[cold]
 #[inline(never)]
 pub(crate) fn not_in_libc<T: Failure>() -> T {

@@ -45,7 +45,7 @@ const fn common(name: &str, base: &str) -> usize {
 
 /// The beginning of a row's name.
 fn beginning(row: Row, length: usize) -> &'static [u8] {
-    // Opaque to the optimiser, which would build that table.
+    // Opaque to the optimiser, which would build a table of texts.
     let row = core::hint::black_box(row as usize);
     NAMES.with_nul(row).get(..length).unwrap_or_default()
 }

@@ -39,8 +39,8 @@ pub(super) fn open() -> Opened {
     }
     let Some(path) = log::environment(paths::CONFIG).filter(|path| !path.is_empty()) else {
         if log::environment(paths::SLICE).is_some_and(|text| !text.is_empty()) {
-            // The variable with the text is set: only the one that names the file was lost on the
-            // way.
+            // The variable with the text is set: only the variable that names the file was lost on
+            // the way.
             return Opened::Failed(paths::CONFIG, sys::ENOENT);
         }
         log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);

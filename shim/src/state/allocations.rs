@@ -32,9 +32,9 @@ const WORDS: usize = 1 << 13;
 /// The first level, for all addresses outside the near leaf.
 pub(crate) struct Root([AtomicPtr<Leaf>; LEAVES]);
 
-/// Base of the 16 GiB range that the near leaf serves, and the word that comes first. The
-/// range is that of the first allocation, stored as the leaf's number plus one. The first word lies
-/// on a page that is in use anyway.
+/// The 16 GiB range that the near leaf serves, and the word that lies first in the leaf. The range
+/// is that of the first allocation, stored as the leaf's number plus one. The first word lies on a
+/// page that is in use anyway.
 #[derive(Clone, Copy)]
 struct NearBy(u64);
 

@@ -31,7 +31,7 @@ struct Place {
 
 /// The number of places on the page, before a mapping is needed.
 const FIRST: usize = 8;
-/// The number of places in a mapping, and of mappings. Of a program with more than 65,544 pools at
+/// The number of places in a mapping, and of mappings. If a program has more than 65,544 pools at
 /// once, the further pools are not counted.
 const MORE: usize = 4096;
 const MAPPINGS: usize = 16;
@@ -129,8 +129,8 @@ impl Known {
         }
     }
 
-    /// Prevents its destruction until [`Known::leave`]. None: it is about to be destroyed, or is
-    /// gone.
+    /// Prevents the pool's destruction until [`Known::leave`]. None: the pool is about to be
+    /// destroyed, or is gone.
     pub(crate) fn enter(&self) -> Option<Entered> {
         let Known { place, key } = self;
         let open = |seen: u64| (seen < CLOSED).then(|| seen.wrapping_add(1));

@@ -84,7 +84,7 @@ impl File {
             let made = unsafe { syscall(libc::SYS_memfd_create, arguments) };
             made.map(|number| File(Fd::numbered(number)))
         };
-        // Since kernel 6.3; some settings of it refuse a file without the second flag.
+        // `MFD_NOEXEC_SEAL` exists since kernel 6.3, which can be set to refuse a file without it.
         const FLAGS: u32 = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         let made = make(FLAGS | libc::MFD_NOEXEC_SEAL);
         let file = made.or_else(|_| make(FLAGS))?;

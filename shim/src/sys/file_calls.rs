@@ -57,7 +57,7 @@ pub(crate) fn reads(fd: Descriptor) -> bool {
 pub(crate) fn is_memory(fd: Descriptor) -> bool {
     const TMPFS: u64 = libc::TMPFS_MAGIC as u64;
     const HUGETLBFS: u64 = libc::HUGETLBFS_MAGIC as u64;
-    /// The `libc` crate lacks it.
+    /// The `libc` crate lacks this constant.
     const RAMFS: u64 = 0x8584_58f6;
     matches!(file_system(fd.raw()), Ok(TMPFS | RAMFS | HUGETLBFS))
 }

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// and serves the whole call.
 pub(crate) struct Session<'a> {
     file: &'a LockFile,
-    /// The slots of the ledger, and what this process knows of its own.
+    /// The slots of the ledger.
     nodes: &'static [Node],
     private: &'static Private,
     /// The descriptor, plus one.
@@ -32,7 +32,7 @@ pub(crate) struct Session<'a> {
     insists: bool,
     /// Why the file could not be opened.
     failure: Cell<Option<Errno>>,
-    /// Why the kernel gave no lock, where another process does not have it.
+    /// Why the kernel gave no lock, other than that another process has it.
     lock_failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
     hold: Cell<Option<Hold>>,
@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
         self.failure.get()
     }
 
-    /// Why the kernel gave no lock, if another process does not have it.
+    /// Why the kernel gave no lock, other than that another process has it.
     pub(crate) fn lock_failure(&self) -> Option<Errno> {
         self.lock_failure.get()
     }

@@ -24,10 +24,10 @@ pub(crate) fn open(path: &CStr, descriptor: &CStr) -> Result<Fd, Errno> {
     }
 }
 
-/// Whether another process's descriptor, `/proc/PID/fd/N`, is of a ledger with this id that is not
-/// this file: the file is then a copy of the ledger. False where the descriptor cannot be read, as
-/// another user's cannot, and where it is of some other file: its process may have ended, and its
-/// pid may belong to another process.
+/// Whether another process's descriptor, `/proc/PID/fd/N`, refers to a ledger with this id that is
+/// another file than this one: this file is then a copy of the ledger. False where the descriptor
+/// cannot be read, such as another user's. Also false where it refers to some other file: its
+/// process may have ended, and its pid may belong to another process.
 pub(crate) fn holds_another(descriptor: &CStr, id: u64, stat: &Stat) -> bool {
     let Ok(there) = Fd::open_path(descriptor).and_then(|fd| fd.stat()) else {
         return false;

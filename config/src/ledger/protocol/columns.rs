@@ -132,7 +132,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Another thread was faster.
+/// Repeats [`take_from`] after another thread has changed the word in between.
 #[cold]
 #[inline(never)]
 pub(super) fn take_again(held: &AtomicU64, bytes: u64) {

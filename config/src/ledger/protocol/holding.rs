@@ -18,11 +18,11 @@ pub(crate) struct Holding(AtomicU64);
 const CHANGE: u64 = 1 << 50;
 const ABOVE: u32 = 14;
 
-/// How often a slot is read again that changes while it is being read.
+/// How often a slot is read again if it changes while it is being read.
 const LOOKS: u32 = 1000;
 
 impl Holding {
-    /// Nothing.
+    /// A tally of no bytes and no changes.
     #[cfg(not(all(test, loom)))]
     pub(crate) const fn nothing() -> Holding {
         Holding(AtomicU64::new(0))

@@ -12,12 +12,13 @@ use core::sync::atomic::Ordering::SeqCst;
 /// Makes this process the owner of a slot for a device. Returns `None` if every slot has a live
 /// owner.
 ///
-/// The slot is locked first: the holder of its lock may write to a slot without an owner. A dead owner's bytes
-/// are cleared before the slot gets a new owner, so they never count as the new owner's.
+/// The slot is locked first: the holder of its lock may write to a slot without an owner. A dead
+/// owner's bytes are cleared before the slot gets a new owner, so they never count as the new
+/// owner's.
 pub(crate) fn take<K: Kernel>(table: Table<'_>, kernel: &K, device: Device) -> Option<usize> {
-    // First slots whose hint says that their owner died; the new owner clears them. So a slice that
-    // runs one process after the other uses one slot. Then free slots. Only when there is none, the
-    // kernel is queried about all other slots.
+    // Slots whose hint says that their owner died come first; the new owner clears them. So a slice
+    // that runs one process after the other uses one slot. Free slots come next. Only if there is
+    // none is the kernel queried about all other slots.
     let left: fn(Head) -> bool = |head| head.taken() && head.word() & OWNER_DIED != 0;
     let free: fn(Head) -> bool = |head| !head.taken();
     let any: fn(Head) -> bool = |_| true;

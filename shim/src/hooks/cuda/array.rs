@@ -32,7 +32,7 @@ struct Shape {
     levels: u32,
 }
 
-/// `CUDA_ARRAY_DESCRIPTOR` and `CUDA_ARRAY3D_DESCRIPTOR`, and their predecessors of 32 bits.
+/// `CUDA_ARRAY_DESCRIPTOR`, and its predecessor with 32-bit extents.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Flat<S> {
@@ -41,6 +41,7 @@ struct Flat<S> {
     channels: u32,
 }
 
+/// `CUDA_ARRAY3D_DESCRIPTOR`, and its predecessor with 32-bit extents.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Deep<S> {

@@ -2,11 +2,11 @@
 //! Touches: the real function, then the ledger; NVML, for the first context of a slice.
 //!
 //! The first context of a slice is measured, because its size is not known before. It claims the
-//! usual size before it is created, and is refused if that does not fit beside what the slice holds.
-//! A slice that holds nothing may be smaller than the usual size, and its first context is granted.
-//! An implausible size is due to a neighbour, and the usual size is taken instead; so it is if the
-//! size cannot be measured. The ledger remembers the size, and every later context claims it before
-//! it is created.
+//! usual size before it is created, and is refused if that does not fit beside what the slice
+//! holds. A slice that holds nothing may be smaller than the usual size, and its first context is
+//! granted. An implausible size is due to a neighbour. Then, and also if the size cannot be
+//! measured, the usual size is taken instead. The ledger remembers the size, and every later
+//! context claims it before it is created.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
@@ -152,8 +152,8 @@ pub(crate) fn make(
 ) -> CUresult {
     let (ledger, listed) = (account.ledger, account.listed);
     let mut known = ledger.context(listed);
-    // Without a destructor, because the thread may be cancelled in the driver: other threads notice
-    // that it is gone, and take turns without it.
+    // The turn has no destructor, because the thread may be cancelled in the driver. Other threads
+    // notice that this thread is gone, and take turns without it.
     let mut turn = None;
     let there = primary.is_some() && is_active(copy, ordinal);
     // A context that exists already cannot be measured.

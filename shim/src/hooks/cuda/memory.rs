@@ -47,9 +47,9 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     unsafe { whole(&account, dptr, request, Kind::Linear, is_valid, ask) }
 }
 
-/// `cuMemAllocManaged`: charged in full when it is allocated. The driver moves it to the device
-/// only on use there, which no call reports. So it cannot exceed the slice, unless the slice leaves
-/// managed memory to the driver.
+/// `cuMemAllocManaged`. Managed memory is charged in full when it is allocated: the driver moves it
+/// to the device only when it is used there, and no call reports that. So managed memory cannot
+/// exceed the slice, unless the slice leaves it to the driver.
 ///
 /// # Safety
 /// As `linear`.
@@ -218,7 +218,7 @@ pub(crate) unsafe fn whole<P: Amount>(
 }
 
 /// Allocates memory that may share its step with other small allocations. Without room for a new
-/// step it is refused, because the driver may need one, which is not known before.
+/// step the request is refused: the driver may need one, and that is not known before the call.
 ///
 /// # Safety
 /// As `whole`.

@@ -41,7 +41,7 @@ struct AllocationProp {
 }
 
 impl AllocationProp {
-    /// Whether the driver would accept them.
+    /// Whether the driver would accept these properties.
     fn is_valid(&self) -> bool {
         /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
         const PINNED: i32 = 1;

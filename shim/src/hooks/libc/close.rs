@@ -1,7 +1,7 @@
 //! Hooks of duplicated and closed descriptors: a model file is evicted from the page cache after
 //! its last descriptor is closed.
 //! Touches: the page cache's tables, then the real function.
-//! Law: as in `files`: a program may call these from a signal handler or a child of vfork.
+//! Law: as in `open`: a program may call these from a signal handler or a child of vfork.
 
 use core::ffi::{c_int, c_uint, c_void};
 

@@ -1,8 +1,8 @@
 //! Hooks of calls that conflict with the library's own activity. Filters of system calls do not
-//! allow ours. The kernel refuses new namespaces to a process with a second thread. libc applies
-//! new credentials only to the threads that it knows.
-//! Touches: the page cache's helper, which ends before; then the real function.
-//! Law: as in `files`. `syscall` jumps to libc's own for every number but these.
+//! allow the library's. The kernel refuses new namespaces to a process with a second thread. libc
+//! applies new credentials only to the threads that it knows.
+//! Touches: the page cache's helper, which ends before the call; then the real function.
+//! Law: as in `open`. `syscall` jumps to libc's own for every number but these.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -92,8 +92,8 @@ pub(crate) unsafe fn prctl(
 }
 
 /// `setuid` and other calls with one id. libc would not change the credentials of a thread that it
-/// does not know. So the page cache's thread ends before, and the next one is started by a thread
-/// with the new credentials.
+/// does not know. So the page cache's thread ends before the call, and the next one is started by a
+/// thread with the new credentials.
 ///
 /// # Safety
 /// As `prctl`.

@@ -1,6 +1,6 @@
 //! Hooks of mappings: a model file stays in use as long as a piece of it is mapped.
 //! Touches: the page cache's tables, before and after the real function.
-//! Law: as in `files`: allocators and sanitizers call these before any other code runs.
+//! Law: as in `open`: allocators and sanitizers call these before any other code runs.
 
 use core::ffi::{c_int, c_void};
 

@@ -1,6 +1,6 @@
 //! Hooks of reads: pages of a model file that were read need not stay in the page cache.
 //! Touches: the real function, then a note of the range that it has read.
-//! Law: as in `files`. The thread may be cancelled in the real function: no lock or value is held
+//! Law: as in `open`. The thread may be cancelled in the real function: no lock or value is held
 //! while it runs.
 
 use core::ffi::{c_int, c_void};

@@ -1,5 +1,6 @@
-//! Hooks of `fstat` and its kin: an open slice's meminfo looks like the file that the program
-//! opened, so that programs that compare it with the path (`cp`, `install`) find them equal.
+//! Hooks of `fstat` and its kin: once opened, the slice's meminfo looks like the file that the
+//! program opened, so that programs that compare it with the path (`cp`, `install`) find them
+//! equal.
 //! Touches: the real function; then the struct that it has written, if that describes a meminfo of
 //! ours.
 //! Law: async-signal-safe: no lock, no malloc. While no meminfo is open, it costs one load.

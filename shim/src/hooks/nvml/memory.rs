@@ -148,7 +148,7 @@ fn seen(
         instances.look(slice, copy, device);
     }
     let device = device::nvml(slice, uuid)?;
-    // A driver that reports no memory for a whole GPU: the device uses the host's memory.
+    // If the driver reports no memory for a whole GPU, the device uses the host's memory.
     let silent = said.as_ref().is_none_or(|said| said.total == 0);
     if device.unified.unwrap_or(silent) {
         let device = Device {

@@ -14,7 +14,7 @@ use crate::slice;
 /// again, lest a view be computed from a view.
 ///
 /// # Safety
-/// As `mem_get_info`.
+/// As `hooks::cuda::info::mem_get_info`.
 pub(crate) unsafe fn mem_get_info(
     call: Call<MemGetInfo<usize>>,
     free: *mut usize,
@@ -33,7 +33,7 @@ pub(crate) unsafe fn mem_get_info(
 /// `cudaDeviceGetAttribute`.
 ///
 /// # Safety
-/// As `mem_get_info`.
+/// As `hooks::cuda::info::mem_get_info`.
 pub(crate) unsafe fn device_attribute(
     call: Call<Attribute>,
     value: *mut i32,

@@ -23,8 +23,7 @@ pub(in crate::page_cache) struct BlockMap {
 
 /// A block was dropped.
 const DROPPED: u32 = 1 << 31;
-/// The number of bytes of a block that may stay unused in a block that counts as used up: files
-/// have gaps.
+/// The number of bytes that may stay unused in a block that counts as used up: files have gaps.
 const GAPS: u64 = 64 << 10;
 
 /// The number of bytes that may be dropped twice, besides an eighth of the file: tensors may be

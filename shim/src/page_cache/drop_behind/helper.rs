@@ -31,7 +31,7 @@ static RESTS: AtomicU32 = AtomicU32::new(0);
 
 const PATIENCE_MS: i64 = 300;
 
-/// Waits until a word has changed from `was`. False: the time was over first.
+/// Waits until a word has changed from `was`. False: the time ran out first.
 pub(in crate::page_cache) fn wait(word: &AtomicU32, was: u32, milliseconds: i64) -> bool {
     wait_by(
         libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
@@ -149,7 +149,7 @@ pub(in crate::page_cache) fn resume() {
     RESTS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Waits until the helper has left a file, which must then not be forgotten or unmapped under it.
+/// Waits until the helper has left a file. Before that the file must not be forgotten or unmapped.
 pub(in crate::page_cache) fn wait_for(number: Number) {
     let raw = u32::from(number.raw());
     core::sync::atomic::fence(Ordering::SeqCst);
@@ -214,13 +214,14 @@ unsafe extern "C" {
     fn bcmp(one: *const u8, other: *const u8, length: usize) -> i32;
 }
 
-/// Calls once here each function that the compiler may call in the thread. The loader binds a name
-/// at its first call, and needs a thread that libc knows.
+/// Calls each function once that the compiler may call in the thread. The loader binds a name at
+/// its first call, and needs a thread that libc knows.
 fn bind() {
     let mut bytes = [0u8; 16];
     let (place, length) = (bytes.as_mut_ptr(), core::hint::black_box(8usize));
     let half = place.wrapping_add(8);
-    // SAFETY: `bytes` has eight bytes at `place` and eight more at `half`: so for all four calls.
+    // SAFETY: `bytes` has eight bytes at `place` and eight more at `half`. All four calls rely on
+    // this.
     unsafe { memset(place, 0, length) };
     // SAFETY: eight bytes each, see above.
     unsafe { memcpy(place, half, length) };

@@ -221,7 +221,7 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
     if last <= first {
         return;
     }
-    // Includes the block before, if the last piece left it and it is used up by now.
+    // Includes the previous block, if the last piece left it and it is used up by now.
     let back = first.checked_sub(1).filter(|before| is_used(*before));
     let start = back.unwrap_or(first).saturating_mul(BLOCK);
     let end = match ends {

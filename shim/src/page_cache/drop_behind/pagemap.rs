@@ -118,7 +118,7 @@ impl Pages {
             let mut scan = Scan::new(rest, 0, 0, kind, 0);
             let mut regions = NO_REGIONS;
             let Some(found) = self.ask(&mut scan, &mut regions) else {
-                // The kernel lacks PAGEMAP_SCAN: the whole range, or none of it.
+                // The kernel lacks PAGEMAP_SCAN: the range is passed on as a whole, or not at all.
                 if self.are_a_files(rest) {
                     of(rest);
                 }
