@@ -9,12 +9,12 @@ use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// The stack that is always enough, in bytes.
+/// The stack size that is always enough, in bytes.
 const ENOUGH: usize = 1 << 20;
-/// The end of the stack that must not be reached, in bytes.
+/// The size of the guard at the end of the stack, which must not be reached, in bytes.
 const GUARD: usize = 1 << 16;
 
-/// The function to run, and its result: a context takes no arguments.
+/// The function to run, and its result. They are static because a context takes no arguments.
 static FUNCTION: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static RESULT: AtomicI32 = AtomicI32::new(0);
 
@@ -43,7 +43,7 @@ fn on_another(function: fn() -> c_int) -> nix::Result<c_int> {
     unsafe { mprotect(stack, GUARD, ProtFlags::PROT_NONE) }?;
     FUNCTION.store(function as *mut (), Ordering::Relaxed);
     let (mut here, mut there) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: getcontext fills what it is given, or fails.
+    // SAFETY: getcontext fills the structure that it is given, or fails.
     if unsafe { libc::getcontext(there.as_mut_ptr()) } != 0 {
         return Err(nix::Error::last());
     }

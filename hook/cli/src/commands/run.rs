@@ -1,5 +1,5 @@
 //! `gpuslice run`: prepares a slice, then replaces its own process with the command (`exec`).
-//! Touches: everything `environment` and `registry` touch, and this process's own image.
+//! Touches: everything that `launch` and `runs` touch, and this process's own image.
 //!
 //! gpuslice does not wait for the command; it becomes the command. Process id, terminal, signals,
 //! signal dispositions and exit status are therefore the command's own. No signal or status has to

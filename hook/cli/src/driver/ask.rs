@@ -245,9 +245,8 @@ struct Pipe {
 
 impl Pipe {
     fn new(descriptor: OwnedFd) -> Pipe {
-        // If this fails, a read waits for the child instead of the clock, as it would without a
+        // If this fails, a read waits for the child and not for the clock, as if there were no time
         // limit.
-        // having no limit.
         let _ = fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
         Pipe {
             file: File::from(descriptor),

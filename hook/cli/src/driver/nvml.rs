@@ -45,7 +45,7 @@ pub(crate) fn list() -> Option<NvmlList> {
             let instances = device.mig_device_count().unwrap_or(0);
             let mut listed = describe(index, &device, DeviceKind::Gpu)?;
             listed.driver_limits = limits.as_ref().is_some_and(|limits| limits.has(&device));
-            // The count is that of slots, some of which may be empty.
+            // NVML counts slots, some of which may be empty.
             listed.mig = (0..instances)
                 .filter_map(|place| {
                     let instance = device.mig_device_by_index(place).ok()?;

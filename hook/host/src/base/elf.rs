@@ -16,7 +16,7 @@ const NAME: u64 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine(pub u16);
 
-/// A file, and its blocks that were read last: a few tables are read in turn.
+/// A file, with a cache of the blocks that were read last: a few tables are read in turn.
 #[derive(Debug)]
 struct Reader<'a> {
     file: &'a File,
@@ -106,7 +106,7 @@ impl<'a> Elf<'a> {
             blocks: RefCell::default(),
         };
         let header: [u8; 64] = file.bytes(0)?;
-        // Its magic number, 64 bits, little-endian.
+        // The ELF magic number, the 64-bit class and little-endian byte order.
         if !header.starts_with(b"\x7fELF\x02\x01") {
             return None;
         }

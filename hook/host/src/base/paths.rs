@@ -123,7 +123,8 @@ impl HostPaths {
         self.root.join("usr/bin/gpuslice")
     }
 
-    /// The host's live memory counters; under another root only where the file exists.
+    /// The host's live memory counters. Under another root, the path is below that root only if the
+    /// file exists there.
     #[must_use]
     pub fn meminfo(&self) -> PathBuf {
         let own = self.root.join("proc/meminfo");

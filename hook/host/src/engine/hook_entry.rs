@@ -14,8 +14,8 @@ pub struct Ours<'a> {
     pub path: &'a str,
     /// Its options, before the verb.
     pub options: &'a [String],
-    /// The bundle, where gpuslice-runtime adds the hooks: crun before 1.27 tells hooks of a container
-    /// with a user namespace that it is `/`.
+    /// The bundle, if gpuslice-runtime adds the hooks. Before version 1.27, crun tells the hooks of
+    /// a container with a user namespace that the bundle is `/`.
     pub bundle: Option<&'a str>,
     /// Whether gpuslice-runtime already changed the configuration for this call and then executed
     /// itself. Its hooks are then kept.
@@ -26,11 +26,12 @@ pub struct Ours<'a> {
 /// configures the `prestart` hook by hand.
 pub const STAGES: [&str; 2] = ["createRuntime", "poststop"];
 
-/// Never empty: runc before 1.3 gives a hook without one the image's (CVE-2025-23266).
+/// The environment of each hook. It is never empty: before version 1.3, runc gives a hook
+/// without an environment that of the image (CVE-2025-23266).
 pub const ENVIRONMENT: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The variable of a hook that gpuslice-runtime has added. It replaces such a hook when it is called
-/// for the same bundle again.
+/// The variable that marks a hook added by gpuslice-runtime. When gpuslice-runtime is called again
+/// for the same bundle, it replaces such a hook.
 const BY_RUNTIME: &str = "GPUSLICE_HOOK_ADDED_BY=gpuslice-runtime";
 
 /// The hook's option that names the bundle.

@@ -22,7 +22,7 @@ fn a_configuration_without_hooks_gets_ours_and_keeps_the_rest() {
         format!(r#"{{"x":1e999,"hooks":{{"createRuntime":[{create}],"poststop":[{stop}]}}}}"#);
     assert_eq!(add(r#"{"x":1e999}"#, &OURS).unwrap(), expected);
     assert_eq!(add(r#"{"x":1e999,"hooks":null}"#, &OURS).unwrap(), expected);
-    // Added a second time, it is listed only once.
+    // A hook that is added a second time is listed only once.
     assert_eq!(add(&expected, &OURS).unwrap(), expected);
 }
 

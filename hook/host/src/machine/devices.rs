@@ -38,7 +38,7 @@ pub struct Device {
     /// Whether it shares the host's memory.
     #[serde(default)]
     pub integrated: bool,
-    /// N of its `/dev/nvidiaN`, where the driver reports it.
+    /// The number N of its `/dev/nvidiaN`, if the driver reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minor: Option<u32>,
     /// Whether its driver limits cgroups itself; `None` if this has not been queried.

@@ -102,10 +102,10 @@ pub enum NotInjectable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverLimits {
-    /// Where the driver supports limits.
+    /// It is set if the driver supports limits.
     #[default]
     Auto,
-    /// Never.
+    /// It is never set.
     Off,
 }
 

@@ -19,7 +19,8 @@ pub struct Collected {
     pub slices: Vec<String>,
     /// Unreadable records, by their files.
     pub records: Vec<PathBuf>,
-    /// The failures to remove something, with their causes. It counts as held until it is removed.
+    /// The failures to remove a resource, with their causes. The resource counts as held until it
+    /// is removed.
     pub failures: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ use std::path::Path;
 /// each.
 const CAP: usize = 16 << 20;
 
-/// The length from which a word that begins with a slice's id counts as that id.
+/// The shortest id, in letters, that a longer word may begin with and still name the slice.
 const LONG: usize = 12;
 
 /// The first sign of life, as text for a message.
@@ -92,7 +92,7 @@ fn in_cgroup(pid: i32, slice: &str) -> bool {
     text.is_ok_and(|text| names(&String::from_utf8_lossy(&text), slice))
 }
 
-/// Whether the text contains the id as a separate word.
+/// Whether the text contains the id as a separate word, or a long id at the start of a word.
 fn names(text: &str, id: &str) -> bool {
     let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     !id.is_empty()

@@ -240,8 +240,9 @@ impl<'a> Registry<'a> {
         let text = serde_json::to_vec(record).unwrap_or_default();
         let written = replace(&new, &path, &text);
         written.map_err(failed("write", &path))?;
-        // For runs of other users, who cannot read the record itself. A user who fills that folder
-        // cannot stop containers from starting, so an error is ignored.
+        // Runs of other users cannot read the record itself, so it is also published among the
+        // tenants. An error is ignored: a user who fills the tenants' folder must not be able to
+        // stop containers from starting.
         if record.devices.iter().any(|budget| !budget.integrated) {
             let _ = tenants::publish(self.paths, record);
         }

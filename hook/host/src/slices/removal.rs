@@ -47,8 +47,8 @@ pub fn remove_container(paths: &HostPaths, id: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Removes the files that the hook creates for a container, by name, so that the folder need not be listed.
-/// Returns `None` if a file is missing, or an unexpected one is present.
+/// Removes the files that the hook creates for a container, by name, so that the folder need not be
+/// listed. Returns `None` if a file is missing, or an unexpected one is present.
 fn remove_root(own: &Path) -> Option<()> {
     let root = open_folder(&own.join("root")).ok()?;
     let remove = |name: &str, flags| unlinkat(&root, name, flags).ok();

@@ -106,8 +106,9 @@ pub fn make(paths: &HostPaths) -> io::Result<()> {
     sys::attach_at(mount.as_fd(), AT_FDCWD, &folder)
 }
 
-/// Whether to mount a file system there: none is mounted, the folder is empty, and every process of
-/// the host would see the mount. A service may have a mount namespace of its own.
+/// Whether to mount a file system at the folder: none is mounted there yet, the folder is empty,
+/// and every process of the host would see the mount. The last check is needed because a service
+/// may have a mount namespace of its own.
 fn may_mount(folder: &Path) -> io::Result<bool> {
     let above = folder.parent().unwrap_or(folder);
     let is_mount = fs::symlink_metadata(folder)?.dev() != fs::metadata(above)?.dev();

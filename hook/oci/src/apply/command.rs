@@ -89,7 +89,7 @@ fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitSt
         }
         let Some(left) = patience.checked_sub(start.elapsed()) else {
             let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-            // A process that hangs in the kernel does not even die, so it is not waited for.
+            // SIGKILL does not end a process that hangs in the kernel, so it is not waited for.
             let _ = killpg(group, Signal::SIGKILL);
             let _ = child.try_wait();
             return Ok(None);
@@ -99,7 +99,7 @@ fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitSt
     }
 }
 
-/// The bytes read from the pipe at a time, and at the end: a pipe's capacity.
+/// The most bytes read from the pipe at a time, and after the command has ended: a pipe's capacity.
 const SAID: u64 = 64 << 10;
 
 /// Runs the command that writes the list of GPUs.

@@ -58,7 +58,8 @@ pub(crate) fn namespace(pid: i32, own: &File) -> anyhow::Result<File> {
 pub(crate) fn is_in_one() -> anyhow::Result<()> {
     let identity = |path: &str| std::fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
     let own = identity("/proc/self/ns/mnt").context("cannot look at /proc/self/ns/mnt")?;
-    // A process that may not read it (user namespace) is not in the host's namespace.
+    // A hook that may not read this link is in a user namespace, so its mount namespace is not
+    // the host's.
     match identity("/proc/1/ns/mnt") {
         Ok(first) if first == own => bail!(
             "refusing createContainer in the host's mount namespace: the hook's first argument must \
@@ -69,9 +70,8 @@ pub(crate) fn is_in_one() -> anyhow::Result<()> {
 }
 
 /// Checks that no process of another container can write to this executable (CVE-2019-5736). Such a
-/// process can see this one where they share its pid namespace. It may open `/proc/PID/exe` while
-/// this process runs, and write to it after this process has ended. Only a read-only mount prevents
-/// that.
+/// process can see the hook if the two share a pid namespace. It may open `/proc/PID/exe` while the
+/// hook runs, and write to it after the hook has ended. Only a read-only mount prevents that.
 pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     if !spec.shares_pids() {
         return Ok(());
@@ -87,7 +87,8 @@ pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
     }
 }
 
-/// Whether the hook's root is another user on the host, because a rootless engine started it.
+/// Whether the hook's root user is another user on the host, because a rootless engine started the
+/// hook.
 pub(crate) fn is_rootless() -> bool {
     let map = read::file(Path::new("/proc/self/uid_map"), 1 << 16).unwrap_or_default();
     let map = String::from_utf8_lossy(&map).into_owned();

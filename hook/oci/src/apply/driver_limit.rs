@@ -1,5 +1,5 @@
-//! Sets the driver's own limit for a container's cgroup, where the driver supports such limits. It
-//! also limits processes that do not load the library.
+//! Sets the driver's own limit for a container's cgroup, where the driver supports such limits.
+//! The driver's limit also holds for processes that do not load the library.
 //! Touches: /proc/PID/cgroup, the host's folder of cgroups; `gpuslice driver-limit` on the host.
 //! Law: a limit that the driver does not set is reported, and stops no container.
 
@@ -28,7 +28,7 @@ pub(crate) fn set(
     if policy.driver_limits == DriverLimits::Off {
         return lines;
     }
-    // Looked up once, and only where it is needed.
+    // The cgroup is looked up once, and only if a limit is set.
     let mut cgroup = None;
     for budget in budgets {
         let found = devices.targets().find(|target| target.uuid == budget.uuid);

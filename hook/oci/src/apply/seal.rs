@@ -112,7 +112,8 @@ fn pinned(place: &Path, devices: usize) -> io::Result<(File, OwnedFd)> {
     Ok((file, copy))
 }
 
-/// The order matters: a write or a change of owner removes the attribute.
+/// Creates the real file. The order of the steps matters: a write or a change of owner removes the
+/// attribute, so the attribute is set last.
 fn real_file(base: BorrowedFd<'_>, devices: usize) -> io::Result<File> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
     let file = File::from(openat(base, "up/ledger", flags, Mode::empty())?);
@@ -125,7 +126,7 @@ fn real_file(base: BorrowedFd<'_>, devices: usize) -> io::Result<File> {
     let mut nothing = [0u8; 20];
     nothing[3] = 2;
     let (name, value) = (c"security.capability".as_ptr(), nothing.as_ptr().cast());
-    // SAFETY: the name is a C string, the value as long as is said.
+    // SAFETY: the name is a C string, and the length is that of the value.
     let set = unsafe { libc::fsetxattr(file.as_raw_fd(), name, value, nothing.len(), 0) };
     Errno::result(set)?;
     Ok(file)
@@ -165,14 +166,14 @@ impl Capabilities {
     fn of_this_thread() -> io::Result<Capabilities> {
         let (mut header, mut found) = (HEADER, Capabilities::default());
         let (from, to) = (header.as_mut_ptr(), found.sets.as_mut_ptr());
-        // SAFETY: version 3 of the header is written about, and two sets.
+        // SAFETY: for version 3, the kernel writes the header and two sets; both have that layout.
         Errno::result(unsafe { libc::syscall(libc::SYS_capget, from, to) })?;
         Ok(found)
     }
 
     fn apply(self) -> io::Result<()> {
         let mut header = HEADER;
-        // SAFETY: as above; both are only read.
+        // SAFETY: both have the layout of version 3, and the kernel only reads the sets.
         let set =
             unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), self.sets.as_ptr()) };
         Errno::result(set)?;

@@ -96,7 +96,7 @@ unsafe impl GlobalAlloc for Arena {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: the layout is sound, its size larger than that of what was there, so not zero.
+        // SAFETY: the layout is valid, and its size is not zero because it exceeds the old size.
         let new = unsafe { self.alloc(wanted) };
         if !new.is_null() {
             // SAFETY: the new part is larger and apart from the old one.
@@ -116,7 +116,7 @@ mod tests {
         let layout = |size, align| Layout::from_size_align(size, align).unwrap();
         // SAFETY: the layout is not of size zero.
         let one = unsafe { ARENA.alloc(layout(3, 1)) };
-        // SAFETY: nor is this one.
+        // SAFETY: this layout is not of size zero either.
         let two = unsafe { ARENA.alloc(layout(8, 8)) };
         assert!(ARENA.has(one) && ARENA.has(two) && (two as usize).is_multiple_of(8));
         assert!(two as usize - one as usize >= 3);
@@ -130,7 +130,7 @@ mod tests {
         // SAFETY: the first three bytes were copied.
         assert_eq!(unsafe { std::slice::from_raw_parts(moved, 3) }, b"abc");
         assert_ne!(moved, one);
-        // SAFETY: it is larger than the block.
+        // SAFETY: the layout is not of size zero; it is larger than the block.
         let large = unsafe { ARENA.alloc(layout(SIZE, 1)) };
         assert!(!large.is_null() && !ARENA.has(large));
         // SAFETY: it came from this allocator, with this layout.

@@ -15,7 +15,8 @@ pub(crate) enum Stage {
 /// Why a container does not start, or has no slice.
 #[derive(Debug)]
 pub(crate) enum StageFailure {
-    /// The policy, or what others hold, does not allow it. It does not start.
+    /// The policy does not allow the container, or other slices hold the memory. The container does
+    /// not start.
     Refused(anyhow::Error),
     /// Something went wrong. The policy decides whether the container starts.
     Failed(anyhow::Error, OnError),
@@ -29,6 +30,6 @@ pub(crate) type Messages = Vec<String>;
 pub(crate) struct Report {
     /// For the runtime.
     pub(crate) lines: Messages,
-    /// For the host's log, too: which limits are not in force although the container starts.
+    /// For the host's log as well: the limits that are not in force although the container starts.
     pub(crate) logged: Messages,
 }

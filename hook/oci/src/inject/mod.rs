@@ -272,7 +272,7 @@ struct List<'a> {
 enum Point {
     /// A regular file.
     File(OwnedFd),
-    /// Nothing, in a read-only folder.
+    /// There is no list, and its folder is read-only.
     Nothing,
 }
 

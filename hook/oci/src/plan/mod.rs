@@ -183,8 +183,8 @@ fn plan(
                 toolkit enforces"
             )
         }),
-        // The containers of a pod must agree on their slice: a smaller one would refuse this
-        // container what it may still take beside the others.
+        // The containers of a pod share one slice. If this container's limit lowered it, memory of
+        // the other containers could use up what this one may still allocate.
         true => toolkit_limit::lower(given.spec, &mut devices.clone()).map(|limit| {
             format!(
                 "NVIDIA's toolkit limits this container alone to {limit} \
@@ -260,7 +260,7 @@ fn slice_file(
     slice.memory = asked.memory;
     slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
     for budget in devices {
-        // More than a slice file lists: those that are like all others need not stand in it.
+        // This fails if there are more GPUs than a slice file can list.
         let listed = slice.list(ListedDevice {
             uuid: budget.uuid,
             memory: Some(budget.memory),

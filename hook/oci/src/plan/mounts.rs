@@ -1,4 +1,5 @@
-//! The mounts of a container: its slice, the library, the ledger, the promises and the loader's list.
+//! The mounts of a container: its slice, the library, the ledger, the promises and the loader's
+//! list.
 //! Touches: its arguments.
 
 use super::PlanInput;

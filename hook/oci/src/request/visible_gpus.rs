@@ -31,7 +31,7 @@ pub(crate) fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
     let minors: Vec<i64> = minors.chain(mounts).collect();
     let mut given = Vec::new();
     for device in &devices.devices {
-        // A list written before it had minor numbers does not determine the GPU.
+        // A list from a version that wrote no minor numbers does not determine the GPU.
         if minors.contains(&i64::from(device.minor?)) {
             given.push(device.uuid);
         }

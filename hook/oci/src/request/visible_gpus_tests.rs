@@ -121,7 +121,7 @@ fn a_container_that_can_open_no_gpu_is_given_none() {
         given(&legacy(json!(["NVIDIA_VISIBLE_DEVICES=void"]), volume)),
         None
     );
-    // It says nothing where there are nodes.
+    // The variable has no effect where the configuration lists device nodes.
     let mut nodes = legacy(json!(["NVIDIA_VISIBLE_DEVICES=void"]), json!([]));
     nodes["linux"]["devices"] = json!([node("/dev/nvidia1", 1)]);
     assert_eq!(given(&nodes), Some(vec![0]));

@@ -37,7 +37,7 @@ pub struct RuntimeCall {
 /// The prefix of our own options.
 const OWN: &[u8] = b"gpuslice-";
 
-/// The rest of their names; each takes a value.
+/// The names of our own options, without the prefix. Each option takes a value.
 const OURS: [&[u8]; 4] = [b"memory", b"root", b"runtime", b"die-at"];
 
 /// Our options with their descriptions, for the help text.

@@ -124,7 +124,8 @@ fn work(request: &RuntimeCall) -> Result<Infallible, WrapperError> {
 /// prevents new containers. Running containers can still be queried, stopped and deleted by the
 /// other runtimes.
 ///
-/// `is_below_itself`: the policy's runtime has executed this one, so what is below both is wanted.
+/// `is_below_itself`: the policy's runtime has executed this process, so the policy's runtimes are
+/// left out.
 fn named(request: &RuntimeCall, is_below_itself: bool) -> Result<Vec<String>, WrapperError> {
     if is_below_itself {
         return Ok(runtimes::below_policy(&request.paths));
@@ -256,7 +257,8 @@ fn execute(runtime: &Path, arguments: &[OsString], variable: &OsStr) -> io::Erro
     };
     // SAFETY: no handler is installed, and there is one thread.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    // SAFETY: a C string and two arrays of C strings that end with null, alive until it is done.
+    // SAFETY: the path is a C string, and both arrays hold C strings and end with null. All of them
+    // outlive the call.
     unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
     io::Error::last_os_error()
 }

@@ -1,5 +1,5 @@
 //! Reports errors to the caller of a runtime: on standard error, and in the log file that it names.
-//! Touches: both; the clock.
+//! Touches: standard error, that log file, the clock.
 
 use super::arguments::{OPTIONS, RuntimeCall};
 use gpuslice_host::engine::json_edit::quoted;

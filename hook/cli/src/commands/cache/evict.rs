@@ -36,12 +36,12 @@ pub(super) fn evict(
         gone(STEP);
         at = at.saturating_add(STEP);
     }
-    // To the end of the file, which may have moved meanwhile.
+    // A length of 0 reaches to the end of the file, which may have moved meanwhile.
     advise(file, at, 0)?;
     gone(data.len().saturating_sub(at));
     let mut after = resident(file, data, on)?;
     if after.is_some_and(|after| after.bytes > Bytes::ZERO) {
-        // Pages that were written meanwhile, or were still being written to the device.
+        // The remaining pages were written meanwhile, or were still being written to the device.
         write_out(file)?;
         advise(file, 0, 0)?;
         after = resident(file, data, on)?;

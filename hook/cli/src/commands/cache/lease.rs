@@ -27,8 +27,8 @@ fn lease(file: &File, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Ignores SIGIO. The kernel sends it if a process opens a file on which this daemon has a lease,
-/// and it would kill the daemon.
+/// Ignores SIGIO. The kernel sends this signal if a process opens a file on which this daemon has a
+/// lease, and the signal would otherwise end the daemon.
 pub(super) fn ignore_broken_leases() {
     let ignore = nix::sys::signal::SigHandler::SigIgn;
     // SAFETY: no handler is installed, the signal is ignored.

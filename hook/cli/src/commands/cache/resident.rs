@@ -151,7 +151,7 @@ fn mincore_window(file: &File, at: u64, length: u64) -> io::Result<u64> {
     let offset = libc::off_t::try_from(at).map_err(|_| too_large())?;
     let mut there = vec![0u8; usize::try_from(pages).map_err(|_| too_large())?];
     let size = NonZeroUsize::new(bytes).ok_or_else(too_large)?;
-    // SAFETY: a new mapping where the kernel likes; nothing in it is read.
+    // SAFETY: a new mapping at an address that the kernel chooses; nothing in it is read.
     let map = unsafe {
         nix::sys::mman::mmap(
             None,
@@ -162,7 +162,7 @@ fn mincore_window(file: &File, at: u64, length: u64) -> io::Result<u64> {
             offset,
         )
     }?;
-    // SAFETY: the mapping is there, and the vector has a byte for each of its pages.
+    // SAFETY: the mapping exists, and the vector has a byte for each of its pages.
     let status = unsafe { libc::mincore(map.as_ptr(), bytes, there.as_mut_ptr()) };
     let failed = (status != 0).then(io::Error::last_os_error);
     // SAFETY: unmaps the mapping made above, into which no reference exists.

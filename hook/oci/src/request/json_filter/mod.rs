@@ -1,9 +1,9 @@
 //! Reads JSON as a stream and keeps only the members that a reader needs. The length of the rest
 //! does not matter.
 //! Touches: its arguments.
-//! Law: memory is bounded by the cap and nesting by [`scan::DEPTH`], for every text. Kept text is copied
-//! byte for byte, and a strict parser checks it; the rest is only skipped. A member that is kept has
-//! one value: parsers disagree about which of two values counts.
+//! Law: memory is bounded by the cap and nesting by [`scan::DEPTH`], for every text. Kept text is
+//! copied byte for byte, and a strict parser checks it; the rest is only skipped. A member that is
+//! kept has one value: parsers disagree about which of two values counts.
 
 mod scan;
 

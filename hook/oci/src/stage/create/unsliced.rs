@@ -59,7 +59,7 @@ pub(super) fn without(places: &HostPaths, records: Vec<SliceRecord>, id: &str) -
     records.into_iter().filter(|one| !is_its(one)).collect()
 }
 
-/// Removes that record: this attempt may succeed.
+/// Removes the record that an earlier attempt made without a slice: this attempt may succeed.
 pub(super) fn forget(
     registry: &Registry<'_>,
     records: Vec<SliceRecord>,
@@ -68,7 +68,7 @@ pub(super) fn forget(
     let before = records.len();
     let left = without(registry.paths(), records, id);
     if left.len() < before {
-        // Where this fails, the container's own record replaces it.
+        // If this fails, the record that this attempt writes replaces the old one.
         let _ = registry.remove(id);
     }
     left
