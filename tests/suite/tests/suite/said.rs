@@ -1,11 +1,11 @@
-//! Runs `gpuslice check --json` and reads what it says.
+//! Runs `gpuslice check --json` and parses its output.
 //! Touches: `gpuslice check`, on simulated machines.
 
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Machine, Run};
 use serde_json::Value;
 
-/// What `gpuslice check` says, as JSON.
+/// The output of `gpuslice check`, as JSON.
 pub(crate) struct Said {
     pub(crate) answer: Answer,
     pub(crate) json: Value,

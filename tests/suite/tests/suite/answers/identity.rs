@@ -1,5 +1,5 @@
-//! Without a slice there is nothing to say: on discrete cards every client says byte for byte
-//! what it says without the preload.
+//! Without a slice the library changes nothing: on discrete cards, every client prints byte for
+//! byte the output that it prints without the preload.
 //! Touches: every client, on every machine with discrete cards.
 
 use gpuslice_suite::clients::{Client, Says};
@@ -20,8 +20,8 @@ fn answer(client: &Client, scenario: &str, with_shim: bool) -> Answer {
     }
 }
 
-/// nvitop prints three lines that differ between any two runs of it: the date, and how busy the
-/// CPU and the memory of the test machine are. Those become dots; all else is compared as it is.
+/// nvitop prints three lines that differ between any two of its runs: the date, and the load of the
+/// test machine's CPU and memory. These become dots; the rest of the output is compared unchanged.
 fn without_the_moment(stdout: &str) -> String {
     let lines = stdout.lines().enumerate().map(|(number, line)| {
         let is_of_the_moment =

@@ -1,5 +1,5 @@
-//! Who NVML lists inside a slice: its own processes, with their process ids and their bytes, and
-//! never a neighbour's.
+//! The processes that NVML lists inside a slice: the slice's own, with their process ids and their
+//! bytes, and never a neighbour's.
 //! Touches: workers in a slice, and the monitors that people run.
 
 use gpuslice_suite::place;
@@ -7,7 +7,7 @@ use gpuslice_suite::run::Run;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::Counted;
 
-/// What a context takes on an RTX 3090.
+/// The memory of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
 /// NVML's code for a list that is too short.
 const INSUFFICIENT_SIZE: i64 = 7;
@@ -43,7 +43,7 @@ fn a_slice_sees_its_own_processes_and_what_they_hold() {
         assert_eq!(worker.ask("listed 0")[..2], [INSUFFICIENT_SIZE, 2]);
         assert_eq!(worker.ask("listed 1")[..2], [INSUFFICIENT_SIZE, 2]);
     }
-    // The sum is what is used.
+    // The sum of the processes' memory is the slice's used memory.
     let [_, _, used] = first.nvml();
     assert_eq!(used, expected.iter().map(|pair| pair.1).sum::<u64>());
 

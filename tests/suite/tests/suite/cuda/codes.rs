@@ -1,4 +1,4 @@
-//! Error codes: what the driver itself refuses it refuses in a slice with the same code.
+//! Error codes: a call that the driver itself refuses fails in a slice with the same code.
 
 use gpuslice_suite::compile::linked;
 use gpuslice_suite::run::{Machine, Run};

@@ -1,4 +1,4 @@
-//! Contexts that NVML does not help to measure.
+//! Contexts whose memory cannot be measured with NVML.
 
 use gpuslice_suite::compile;
 use gpuslice_suite::place;

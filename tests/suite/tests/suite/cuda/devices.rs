@@ -6,7 +6,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 
 const LIMIT: u64 = 4 * GIB;
 const FIRST: &str = "GPU-200aaaaa-2222-4333-8444-555566660000";
-/// What a context takes on an H200.
+/// The memory of a context on an H200.
 const CONTEXT: u64 = 520 << 20;
 
 /// A worker with a context on both devices of a machine, and a stream on the second, which is
@@ -19,7 +19,7 @@ fn on_two_devices(slice: &Counted) -> Worker {
     worker
 }
 
-/// What the ledger says of both devices, and what they really hold.
+/// The memory that the ledger counts on both devices, and the memory that they really hold.
 fn both(slice: &Counted) -> [(u64, u64); 2] {
     let truth = slice.truth();
     let is_first = |record: &Record| record.device.is_some_and(|it| it.to_string() == FIRST);
@@ -72,7 +72,7 @@ fn an_allocation_captured_from_the_per_thread_stream_needs_no_room() {
     assert_eq!(worker.code(&format!("ptsz 1 {}", 2 << 20)), OUT_OF_MEMORY);
 }
 
-/// What is free beside a context.
+/// The memory that is free beside a context.
 fn worker_free(slice: &Counted, context: u64) -> u64 {
     assert_eq!(slice.counted(), context);
     GIB - context

@@ -1,5 +1,5 @@
-//! Memory that one process exports and another imports: the exporter pays while it holds it, then
-//! whoever has imported it, once for each object.
+//! Memory that one process exports and another imports. It is charged to the exporter while the
+//! exporter holds it, and then to a process that has imported it, once for each object.
 
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
@@ -19,7 +19,7 @@ enum Way {
     Ipc,
 }
 
-/// What a worker has exported: what another one imports it by.
+/// An exported allocation, by the name that another worker imports it by.
 struct Exported(String);
 
 /// Allocates under this number, and exports it.

@@ -5,7 +5,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 use serde_json::json;
 
 const LIMIT: u64 = 4 * GIB;
-/// What a context takes on an RTX 3090.
+/// The memory of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
 
 #[test]
@@ -27,7 +27,7 @@ fn managed_memory_that_is_allowed_is_neither_counted_nor_limited() {
         let slice = Counted::with(scenario, &keys);
         let mut worker = slice.worker();
         let before = worker.free();
-        // More than the card has.
+        // This exceeds the card's memory.
         worker.must(&format!("managed 0 {}", 40 * GIB));
         assert_eq!(worker.free(), before, "{scenario}");
         assert_eq!(worker.code(&format!("alloc 1 {LIMIT}")), OUT_OF_MEMORY);

@@ -1,5 +1,5 @@
-//! What programs do with CUDA that is seldom done, in a slice: pools that come and go, several
-//! devices in one process, memory that another process has made.
+//! Rare uses of CUDA in a slice: pools that are created and destroyed, several devices in one
+//! process, memory that another process has allocated.
 //! Touches: workers in a slice, on simulated machines.
 
 mod codes;

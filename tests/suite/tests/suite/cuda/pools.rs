@@ -1,10 +1,10 @@
-//! Pools that are destroyed: the driver is not called with them any more.
+//! Destroyed pools: the library no longer calls the driver with them.
 
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 
 const MIB: u64 = 1 << 20;
-/// What a context takes on an RTX 3090.
+/// The memory of a context on an RTX 3090.
 const CONTEXT: u64 = 254 * MIB;
 
 #[test]

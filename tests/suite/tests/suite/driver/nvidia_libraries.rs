@@ -73,7 +73,7 @@ fn run(program: &str, library: &Path, names: &str, machine: &Machine) -> Run {
     machine.place(run).env("LD_LIBRARY_PATH", folder)
 }
 
-/// What a look-up of a driver's functions answers, bare.
+/// The answers of a driver's function look-ups, without the library.
 fn look_ups(library: &Path, names: &str, scenario: &str) -> String {
     let machine = Machine::new(scenario);
     let answer = run("driver_lookups", library, names, &machine).answer();
@@ -124,7 +124,7 @@ fn the_recordings_are_what_the_real_library_answers() {
     }
 }
 
-/// What the same look-ups answer when the library stands in for the functions that it exports.
+/// The answers of these look-ups when the library replaces the functions that it exports.
 fn with_stand_ins(bare: &str, ours: &BTreeSet<String>) -> String {
     let word = |word: &str| {
         let (before, name) = match word.rsplit_once('/') {

@@ -1,4 +1,5 @@
-//! The simulator is held to what real drivers have answered, field by field, and RESULTS.md says what none has.
+//! Compares the simulator with the recorded answers of real drivers, field by field. RESULTS.md
+//! names the answers that no real driver has given.
 //! Touches: the suite for real GPUs, which is run on the simulator; `tests/sim/recorded`.
 
 use gpuslice_suite::place;
@@ -8,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a recording says, by where it says it: `errors/cuMemAlloc_v2 of 0 bytes`.
+/// The values of a recording, by their paths in it: `errors/cuMemAlloc_v2 of 0 bytes`.
 type Fields = BTreeMap<String, Value>;
 
 fn fields(recording: &Value) -> Fields {
@@ -31,7 +32,7 @@ fn flatten(path: &str, value: &Value, fields: &mut Fields) {
     }
 }
 
-/// What differs, in words.
+/// The differences, as text.
 fn differences(recorded: &Fields, simulated: &Fields) -> Vec<String> {
     let names: BTreeSet<&String> = recorded.keys().chain(simulated.keys()).collect();
     let differs = |name: &&&String| recorded.get(**name) != simulated.get(**name);
@@ -71,7 +72,7 @@ fn simulated(scenario: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// The recordings that there are.
+/// All recordings.
 fn recorded() -> Vec<(PathBuf, Value)> {
     let folder = place::workspace().join("tests/sim/recorded");
     let entries = fs::read_dir(folder)

@@ -75,7 +75,7 @@ impl Started {
         let mut second = self.another();
         assert_eq!(second.code("start 0"), OUT_OF_MEMORY);
         assert_eq!(second.nvml(), [0, 8 * GIB, 8 * GIB]);
-        // The first process goes on, and stays limited.
+        // The first process continues, and stays limited.
         assert_eq!(self.first.free(), 3 * GIB - CONTEXT);
         let large = format!("alloc 1 {}", 3 * GIB);
         assert_eq!(self.first.code(&large), OUT_OF_MEMORY);

@@ -1,4 +1,4 @@
-//! What `gpuslice check` finds out, and what becomes of it where the driver or the slice is bad.
+//! The findings of `gpuslice check`, and its behaviour where the driver or the slice is bad.
 //! Touches: `gpuslice check`, on simulated machines, and two drivers of this test's own.
 
 use super::machines::{Device, MIB, RTX3090};
@@ -11,7 +11,7 @@ use gpuslice_suite::worker::Counted;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// The routes by which a function says so much in total.
+/// The routes by which a function reports this total.
 fn routes(said: &Said, device: &Device, api: &str, total: u64) -> Vec<String> {
     let rows = said.rows(device.uuid).into_iter();
     rows.filter(|row| row["api"] == api && row["total"] == total)
@@ -86,7 +86,8 @@ fn without_options_it_sees_what_programs_here_see() {
 
 #[test]
 fn a_slice_that_is_used_up_has_nothing_free_and_still_one_truth() {
-    // One that only counts: where a limit is kept, nobody has a context to ask CUDA in.
+    // A slice that only counts: with an enforced limit this small, no process could create a
+    // context in which to query CUDA.
     let keys = json!({"memory": 100 * MIB, "enforce": false});
     let slice = Counted::with("rtx3090", &keys);
     let _holds_a_context = slice.worker();
@@ -175,7 +176,7 @@ fn a_driver_that_hangs_is_a_row_and_not_a_hang() {
     );
 }
 
-/// What check itself holds on the host is charged, by each copy of the library at its own time.
+/// Host memory that `check` itself holds is charged, by each copy of the library at its own time.
 #[test]
 fn a_slice_that_is_charged_for_all_host_memory_is_consistent() {
     for allowance in ["0", "1MiB", "1664KiB"] {

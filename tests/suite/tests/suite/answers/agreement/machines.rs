@@ -1,4 +1,4 @@
-//! The simulated machines' devices, and every question that there is about each.
+//! The simulated machines' devices, and every query that is possible for each of them.
 //! Touches: nothing.
 
 use std::collections::BTreeSet;
@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A device, as its driver knows it.
+/// A device, as its driver reports it.
 pub(crate) struct Device {
     pub(crate) uuid: &'static str,
-    /// CUDA's total, which is what a slice can show at most.
+    /// CUDA's total, which is the most that a slice can report.
     pub(crate) total: u64,
     pub(crate) integrated: bool,
     pub(crate) mig: bool,
-    /// CUDA shows one instance of a GPU that MIG has cut.
+    /// Whether CUDA lists the device: of a GPU that MIG divides, it lists one instance.
     pub(crate) cuda: bool,
 }
 
@@ -95,7 +95,7 @@ const BY_LINKER: [&str; 13] = [
     "dlmopen",
     "dlmopen-dlsym",
 ];
-/// Routes by which only functions of libcuda.so.1 are.
+/// Routes by which only functions of libcuda.so.1 are found.
 const BY_DRIVER: [&str; 5] = [
     "cuGetProcAddress",
     "cuGetProcAddress_v2-legacy",
@@ -117,7 +117,7 @@ const OF_CUDART: [&str; 3] = [
     "cudaDeviceGetAttribute",
 ];
 
-/// Every function by every route that there is for the device.
+/// Every function, by every route that exists for the device.
 pub(crate) fn expected(device: &Device, newest_cudart: u32) -> BTreeSet<(String, String)> {
     let mut rows: Vec<(&str, &str)> = Vec::new();
     let mut add = |apis: &[&'static str], routes: &[&'static str]| {

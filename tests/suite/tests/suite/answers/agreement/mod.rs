@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 /// One slice.
 struct Slice {
     options: Vec<String>,
-    /// The total that it shows of a device.
+    /// The total that it reports for a device.
     total: fn(&Device) -> u64,
     /// The most that can be free.
     budget: u64,
@@ -69,7 +69,7 @@ fn slices(machine: &Machine, devices: &[&Device]) -> Vec<Slice> {
     ]
 }
 
-/// Every function by every route says one thing of the device.
+/// Asserts that every function reports one answer for the device, by every route.
 fn one_truth(said: &Said, device: &Device, slice: &Slice, newest_cudart: u32) {
     let total = (slice.total)(device);
     let rows = said.rows(device.uuid);
@@ -166,7 +166,7 @@ fn a_gb10_has_one_truth() {
     agree("gb10", &[&GB10], 13);
 }
 
-/// The other GB10 of the public record: its NVML reports what CUDA does.
+/// The other GB10 of the public record: its NVML reports the same memory as CUDA.
 #[test]
 fn a_gb10_whose_nvml_answers_has_one_truth() {
     agree("gb10-nvml-answers", &[&GB10], 13);

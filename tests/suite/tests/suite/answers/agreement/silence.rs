@@ -1,4 +1,4 @@
-//! What `gpuslice check` says where no function answers at all: never that they agree.
+//! The verdict of `gpuslice check` where no function answers at all: it never reports agreement.
 //! Touches: `gpuslice check`, on simulated machines, and a driver of this test's own.
 
 use super::findings::library;
@@ -62,7 +62,7 @@ fn a_simulated_machine_that_does_not_exist_is_no_agreement() {
                nvmlInit_v2 answers 9 (NVML_ERROR_DRIVER_NOT_LOADED)";
     assert_eq!(refusal(program), why);
     assert_eq!(person.end, "exit 2", "{person:?}");
-    // What the driver itself has to say is not said once for each route.
+    // The driver's own message is not repeated for each route.
     assert!(person.stderr.lines().count() <= 3, "{person:?}");
 }
 

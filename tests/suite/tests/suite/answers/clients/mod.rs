@@ -1,5 +1,5 @@
-//! Real clients, unmodified, on every simulated machine: bare they say what the driver says, in
-//! a slice they all say the same smaller thing.
+//! Real clients, unmodified, on every simulated machine. Without a slice they report the driver's
+//! numbers; in a slice they all report the slice's smaller numbers.
 //! Touches: every client, on every machine, three times.
 
 mod expected;
@@ -66,7 +66,7 @@ fn test_machine_total() -> String {
     }
 }
 
-/// What is wrong with a client's answer, if anything is.
+/// The fault in a client's answer, if there is one.
 fn wrong(
     client: &Client,
     scenario: &Scenario,

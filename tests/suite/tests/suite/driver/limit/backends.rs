@@ -55,7 +55,7 @@ fn a_cgroup_without_a_limit_is_not_supported_and_not_unlimited() {
             "0\n",
             "{scenario}"
         );
-        // A limit above is not one of the leaf.
+        // A limit of an ancestor is not a limit of the leaf.
         assert_eq!(get_by_nvml(machine, &leaf), "3 0 0 0\n", "{scenario}");
         let limited = format!("0 0 {} 0\n", 2 * GIB);
         assert_eq!(get_by_nvml(machine, &above), limited, "{scenario}");

@@ -7,13 +7,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A folder for a cgroup of version 2, which goes with it.
+/// A cgroup of version 2, and its folder. Dropping it removes both.
 pub(crate) struct Cgroup {
     pub(crate) folder: PathBuf,
 }
 
 impl Cgroup {
-    /// None where this machine does not let us, which is then said.
+    /// Creates a cgroup. Returns `None`, and reports it, where this machine does not permit that.
     pub(crate) fn new(name: &str) -> Option<Cgroup> {
         let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
         let mount = mounts

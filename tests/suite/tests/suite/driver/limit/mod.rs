@@ -63,7 +63,7 @@ fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
     let answer = set(&counted, "/sys/fs/cgroup/no/such/cgroup", "6GiB");
     let refused = match Cgroup::new("refused") {
         Some(_) => "answers 6 (Not Found)",
-        // Without root the driver does not get as far.
+        // Without root, the driver refuses before it reaches that check.
         None => "answers 4 (Insufficient Permissions)",
     };
     assert_eq!(answer.end, "exit 125");
@@ -175,7 +175,7 @@ fn a_guarantee_that_is_asked_for_stays_in_ancestors_until_it_is_zeroed() {
     assert_eq!(too_much.end, "exit 125");
     let wanted = "gpuslice: --guarantee 7.00 GiB is more than --memory 6.00 GiB\n";
     assert_eq!(too_much.stderr, wanted);
-    // The driver leaves it there when the cgroup goes.
+    // The driver keeps it when the cgroup is removed.
     drop(leaf);
     assert_eq!(kept(&counted, &path(&above)), (None, 2 * GIB));
 }

@@ -146,7 +146,7 @@ fn the_devices_size_is_the_slices_where_the_drivers_limit_is_lower() {
     }
 }
 
-/// A documented limit: a limit of an ancestor is not told to anybody below it.
+/// A documented limit: a limit of an ancestor cgroup is not reported to the processes below it.
 #[test]
 fn a_lower_limit_above_the_container_is_held_and_not_told() {
     for scenario in [DMEM, MISC] {

@@ -1,4 +1,4 @@
-//! What every client is told, written out in bytes: once on the bare machine, once in a slice.
+//! The answers that every client must receive, in bytes: on the bare machine, and in a slice.
 //! Touches: nothing. Worked out from the scenarios by hand, never printed by the product.
 
 mod gb10;
@@ -19,7 +19,7 @@ pub use rtx3090::RTX3090;
 pub use several::{rtx3090_and_h200, two_h200};
 pub use thor::THOR;
 
-/// A machine, and what is said there.
+/// A machine, and the answers on it.
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
@@ -33,7 +33,7 @@ pub struct Scenario {
     pub mig: Option<(&'static str, &'static str)>,
     /// Without a slice and without the preload.
     pub bare: Answers,
-    /// In the slice, without a ledger: all that is used is taken for the slice's.
+    /// In the slice, without a ledger: all used memory counts as the slice's.
     pub sliced: Answers,
     /// In the slice, with the ledger of `gpuslice run`, where that makes a difference.
     pub counted: Option<Answers>,

@@ -1,4 +1,5 @@
-//! Two cards in one machine, of one kind and of two kinds: each is told what it is told alone.
+//! Two cards in one machine, of one kind and of two kinds: each gives the answers that it
+//! gives alone.
 //! Touches: nothing.
 
 use super::{Answers, H200, RTX3090, Scenario};
@@ -40,7 +41,7 @@ fn both(first: &Answers, second: &Answers) -> Answers {
     }
 }
 
-/// What is said of the second card: the end of a simulated UUID counts the cards of one kind.
+/// The answers for the second card: the end of a simulated UUID counts the cards of one kind.
 fn next(first: &str, second: &str) -> String {
     match first == second {
         true => second.replace("0000 ", "0001 "),
@@ -60,7 +61,7 @@ fn in_columns(first: &str, second: &str) -> String {
     padded(first) + &padded(&second)
 }
 
-/// A text that stays: the other scenarios are constants.
+/// Leaks a text so that it is static, because the other scenarios are constants.
 fn kept(text: String) -> &'static str {
     text.leak()
 }
