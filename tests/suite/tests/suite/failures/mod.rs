@@ -6,3 +6,4 @@ mod copied_ledger;
 mod filtered;
 mod log_lines;
 mod lost_folder;
+mod started_run;
