@@ -2,14 +2,12 @@
 //! was promised comes back with the run.
 
 use crate::support::machine::{Machine, end};
-use crate::support::{Home, Installation, eventually, spawn, told};
+use crate::support::{Home, Installation, eventually, told};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("promises"));
@@ -53,21 +51,9 @@ fn a_slice_that_the_host_cannot_promise_is_refused_and_names_holders() {
 #[test]
 fn of_many_that_start_at_once_as_many_are_admitted_as_fit() {
     let spark = spark();
-    let mut children: Vec<Child> = (0..12)
-        .map(|_| {
-            let mut command = spark.run(&["--memory=20GiB"], "echo started; read line");
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            spawn(command.stderr(Stdio::null()))
-        })
-        .collect();
-    let started = children.iter_mut().filter_map(|child| {
-        let mut line = String::new();
-        let out = child.stdout.as_mut().unwrap();
-        BufReader::new(out).read_line(&mut line).unwrap();
-        (line == "started\n").then_some(())
-    });
+    let (children, started) = spark.start_at_once(12, "--memory=20GiB");
     // 107.65 GiB can be promised.
-    assert_eq!(started.count(), 5);
+    assert_eq!(started, 5);
     assert_eq!(spark.records("promises").len(), 5);
     children.into_iter().for_each(end);
     spark.is_empty("promises");

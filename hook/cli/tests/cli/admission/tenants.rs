@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("tenants"));
@@ -164,21 +164,9 @@ fn an_overcommitted_slice_takes_nothing_from_later_admitted_ones() {
 #[test]
 fn of_many_runs_that_start_at_once_as_many_are_admitted_as_the_card_holds() {
     let machine = card();
-    let mut children: Vec<Child> = (0..10)
-        .map(|_| {
-            let mut command = machine.run(&["--memory=4GiB"], "echo started; read line");
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            spawn(command.stderr(Stdio::null()))
-        })
-        .collect();
-    let started = children.iter_mut().filter_map(|child| {
-        let mut line = String::new();
-        let out = child.stdout.as_mut().unwrap();
-        BufReader::new(out).read_line(&mut line).unwrap();
-        (line == "started\n").then_some(())
-    });
+    let (children, started) = machine.start_at_once(10, "--memory=4GiB");
     // 23.69 GiB.
-    assert_eq!(started.count(), 5);
+    assert_eq!(started, 5);
     children.into_iter().for_each(end);
     machine.is_empty("tenants");
 }

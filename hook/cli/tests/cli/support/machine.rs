@@ -1,8 +1,9 @@
 //! A simulated machine that several runs share.
 //! Touches: /dev/shm.
 
-use crate::support::{Home, Installation, eventually, start, told};
+use crate::support::{Home, Installation, eventually, spawn, start, told};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -50,6 +51,25 @@ impl Machine {
         let mut command = self.run(options, "echo $GPUSLICE_CONFIG; read line");
         let (child, config) = start(command.stdin(Stdio::piped()));
         (child, config.into())
+    }
+
+    /// Starts as many runs of one size at once. Returns them all, and how many were admitted.
+    pub(crate) fn start_at_once(&self, count: usize, size: &str) -> (Vec<Child>, usize) {
+        let mut children: Vec<Child> = (0..count)
+            .map(|_| {
+                let mut command = self.run(&[size], "echo started; read line");
+                command.stdin(Stdio::piped()).stdout(Stdio::piped());
+                spawn(command.stderr(Stdio::null()))
+            })
+            .collect();
+        let started = children.iter_mut().filter_map(|child| {
+            let mut line = String::new();
+            let out = child.stdout.as_mut().unwrap();
+            BufReader::new(out).read_line(&mut line).unwrap();
+            (line == "started\n").then_some(())
+        });
+        let started = started.count();
+        (children, started)
     }
 
     /// Starts a run that ends at once, and has nothing to say.
