@@ -7,7 +7,7 @@ arch=${1:?usage: packaging/dist/pack.sh x86_64 | aarch64}
 target=${TARGET:-target}
 version=$(packaging/dist/version.sh)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# What an earlier call has left of another version.
+# Removes packages of another version, which an earlier call made.
 mkdir -p "$target/dist/packages"
 find "$target/dist/packages" -type f -name 'gpuslice*' ! -name "*$version*" -delete
 packaging/dist/deb.sh "$arch"

@@ -119,7 +119,7 @@ for names_of in "$here/names" "$here/names-sim"; do
     [ -f "$names_of" ] || continue
     while IFS= read -r name; do put "$name"; done <"$names_of"
 done
-# What an older version had installed and this one has not.
+# Removes the files that an older version installed and this version does not have.
 if [ -f "$list" ]; then
     old=$(mktemp)
     grep -vxFf "$names" "$list" >"$old" || true

@@ -23,7 +23,7 @@ for release; do
     *) mirror=http://deb.debian.org/debian keyring=/usr/share/keyrings/debian-archive-keyring.gpg components=main ;;
     esac
     [ "${keyring#"$roots"}" = "$keyring" ] || keys
-    # What the tests use beside the package: a shell, Python with venv for the wheel.
+    # The tests need more than the package: a shell, and Python with venv for the wheel.
     with=python3
     case $release in
     xenial | bionic | *-arm64) with= ;;

@@ -21,7 +21,7 @@ use std::io::IsTerminal;
 #[command(name = "gpuslice", version, max_term_width = 100, after_help = EXAMPLES)]
 #[command(disable_help_subcommand = true, subcommand_required = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub verb: Verb,
 }

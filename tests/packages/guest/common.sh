@@ -1,4 +1,4 @@
-# What the tests of all packages use. Sourced in a clean root.
+# Functions that the tests of all packages share. Sourced in a clean root.
 set -eu
 
 fail() {

@@ -24,7 +24,7 @@ pub(crate) const VERSION: &str = "0.5.0";
 /// `gpuslice cdi`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub verb: Verb,
 }

@@ -1,4 +1,4 @@
-//! What a container is refused for stands in the host's log: crun tells nobody.
+//! The host's log names the reason for which a container was refused, because crun does not show it.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Host, is_root};

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 /// `gpuslice runtime`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// What can be done with container engines.
+/// The commands for container engines.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Configure a container engine to give its containers slices

@@ -1,4 +1,5 @@
-//! What the command of `gpuslice run` finds, and what stops it from being started.
+//! The program that `gpuslice run` starts: the environment that it gets, and the reasons for which
+//! it is not started.
 
 use crate::support::{Home, Installation, eventually, told};
 use std::fs;

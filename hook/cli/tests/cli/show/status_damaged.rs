@@ -35,7 +35,7 @@ fn a_run_killed_with_its_watcher_is_learned_from_and_cleaned_up() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(folder.exists() && entries(&home) == 1);
-    // Nobody here can wait for the watcher's end.
+    // The watcher is not a child of this process, so the test cannot wait for its end.
     eventually("nothing", || status(&home, &[]) == NOTHING);
     assert!(!folder.exists() && entries(&home) == 0);
     let mut command = HERE.gpuslice();
