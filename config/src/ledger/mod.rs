@@ -44,7 +44,7 @@ mod slots;
 #[cfg(not(all(test, loom)))]
 mod snapshot;
 
-pub use protocol::layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, size_for};
+pub use protocol::layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, VERSION, size_for};
 pub use protocol::sharing::{CLASSES, Class, key_of};
 pub use protocol::step::{STEP, rounded, spoken_for, stepped};
 pub use reservation::{Account, Grant, Growth, Patience, Reservable, Reserve};

@@ -4,6 +4,7 @@
 
 mod page_cache;
 mod read;
+mod terms;
 mod words;
 #[cfg(feature = "std")]
 mod write;
@@ -11,6 +12,9 @@ mod write;
 pub use crate::words::text::Text;
 pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{SliceError, SliceFault, parse, parse_into};
+pub use terms::TERMS;
+#[cfg(feature = "std")]
+pub use terms::terms_of;
 
 use crate::slice::thresholds::Thresholds;
 use crate::words::device::DeviceUuid;

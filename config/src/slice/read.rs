@@ -135,50 +135,69 @@ impl Seen {
     }
 }
 
-/// The number of a slice's key. Not a list of texts: the loader would have to relocate it in every
+/// Defines the numbers of an object's keys, and the list of the keys as [`super::TERMS`] has them:
+/// one a line. The numbers are no list of texts, which the loader would have to relocate in every
 /// process that starts.
-fn slice_key(key: &str) -> Option<u32> {
-    Some(match key {
-        "version" => 0,
-        "name" => 1,
-        "total" => 2,
-        "present_as" => 3,
-        "enforce" => 4,
-        "reserve" => 5,
-        "meminfo" => 6,
-        "ledger" => 7,
-        "ledger_descriptor" => 8,
-        "page_cache" => 9,
-        "page_cache_share" => 10,
-        "model_files" => 11,
-        "promises" => 12,
-        "promise" => 13,
-        "cgroup" => 14,
-        "host_allowance" => 15,
-        "pressure" => 16,
-        "pressure_file" => 17,
-        "pressure_full" => 18,
-        "pressure_available" => 19,
-        "pressure_request" => 20,
-        "pressure_used" => 21,
-        "pressure_freed" => 22,
-        "memory" => 23,
-        "headroom" => 24,
-        "managed" => 25,
-        "ledger_id" => 26,
-        _ => return None,
-    })
+macro_rules! keys {
+    ($(#[$text:meta])+ $function:ident, $list:ident in $object:literal: $($key:literal => $number:literal,)+) => {
+        pub(super) const $list: &str = concat!($($object, $key, "\n",)+);
+
+        $(#[$text])+
+        fn $function(key: &str) -> Option<u32> {
+            Some(match key {
+                $($key => $number,)+
+                _ => return None,
+            })
+        }
+    };
 }
 
-/// The number of a key of a listed device.
-fn device_key(key: &str) -> Option<u32> {
-    Some(match key {
-        "uuid" => 0,
-        "memory" => 1,
-        "headroom" => 2,
-        "integrated" => 3,
-        _ => return None,
-    })
+keys! {
+    /// The number of a slice's key. `devices` has none: it is read on its own.
+    slice_key, SLICE_KEYS in "":
+    "version" => 0,
+    "name" => 1,
+    "total" => 2,
+    "present_as" => 3,
+    "enforce" => 4,
+    "reserve" => 5,
+    "meminfo" => 6,
+    "ledger" => 7,
+    "ledger_descriptor" => 8,
+    "page_cache" => 9,
+    "page_cache_share" => 10,
+    "model_files" => 11,
+    "promises" => 12,
+    "promise" => 13,
+    "cgroup" => 14,
+    "host_allowance" => 15,
+    "pressure" => 16,
+    "pressure_file" => 17,
+    "pressure_full" => 18,
+    "pressure_available" => 19,
+    "pressure_request" => 20,
+    "pressure_used" => 21,
+    "pressure_freed" => 22,
+    "memory" => 23,
+    "headroom" => 24,
+    "managed" => 25,
+    "ledger_id" => 26,
+}
+
+keys! {
+    /// The number of a key of a listed device.
+    device_key, DEVICE_KEYS in "devices.":
+    "uuid" => 0,
+    "memory" => 1,
+    "headroom" => 2,
+    "integrated" => 3,
+}
+
+keys! {
+    /// The number of a key of `model_files`.
+    model_files_key, MODEL_FILES_KEYS in "model_files.":
+    "suffixes" => 0,
+    "smallest" => 1,
 }
 
 fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFault> {
@@ -288,15 +307,6 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
         memory,
         headroom,
         integrated,
-    })
-}
-
-/// The number of a key of `model_files`.
-fn model_files_key(key: &str) -> Option<u32> {
-    Some(match key {
-        "suffixes" => 0,
-        "smallest" => 1,
-        _ => return None,
     })
 }
 

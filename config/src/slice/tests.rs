@@ -318,7 +318,76 @@ fn the_version_precedes_keys_that_an_older_reader_may_not_know() {
     assert_eq!(fault(&newer), SliceFault::NewerVersion(2));
 }
 
+/// The lists are those of the reader, so a term that is listed is understood.
+#[test]
+fn every_listed_term_is_understood() {
+    let mut count = 0;
+    for term in TERMS.iter().flat_map(|list| list.lines()) {
+        let text = match (term.split_once('='), term.split_once('.')) {
+            (Some((key, word)), _) => format!(r#""{key}":"{word}"}}"#),
+            (None, Some(("devices", key))) => format!(r#""devices":[{{"{key}":"#),
+            (None, Some((object, key))) => format!(r#""{object}":{{"{key}":"#),
+            (None, None) => format!(r#""{term}":"#),
+        };
+        let text = match term {
+            "version" => "{\"version\":1}".to_string(),
+            _ => format!(r#"{{"version":1,{text}"#),
+        };
+        let fault = parse(text.as_bytes()).err().map(|error| error.fault);
+        assert!(
+            !matches!(
+                fault,
+                Some(SliceFault::UnknownKey(_) | SliceFault::NotOneOf(..))
+            ),
+            "{term}: {fault:?}"
+        );
+        count += 1;
+    }
+    assert_eq!(
+        count,
+        TERMS
+            .concat()
+            .lines()
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    );
+}
+
+#[test]
+fn the_terms_of_a_file_are_its_keys_and_words() {
+    let text = r#"{"version":1,"name":"total=x","total":"device","model_files":{"suffixes":["a"]},
+        "devices":[{"uuid":"u","memory":1},{"uuid":"v"}],"later":{"key":["word"]}}"#;
+    let mut terms = terms_of(text);
+    terms.sort();
+    terms.dedup();
+    assert_eq!(
+        terms,
+        [
+            "devices",
+            "devices.memory",
+            "devices.uuid",
+            "later",
+            "later.key",
+            "model_files",
+            "model_files.suffixes",
+            "name",
+            "total",
+            "total=device",
+            "version",
+        ]
+    );
+    assert!(terms_of("{").is_empty());
+}
+
 proptest! {
+    #[test]
+    fn what_the_host_writes_consists_of_listed_terms(slice in any_slice()) {
+        let listed = TERMS.concat();
+        for term in terms_of(&slice.to_json()) {
+            prop_assert!(listed.lines().any(|line| line == term), "{}", term);
+        }
+    }
+
     #[test]
     fn what_the_host_writes_the_shim_reads(slice in any_slice()) {
         prop_assert_eq!(parse(slice.to_json().as_bytes()), Ok(slice));

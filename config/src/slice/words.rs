@@ -3,63 +3,29 @@
 
 use super::{Managed, PageCache, PresentAs, Pressure, Total};
 
-impl Total {
-    /// Reads `slice` or `device`.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Total> {
-        match word {
-            "slice" => Some(Total::Slice),
-            "device" => Some(Total::Device),
-            _ => None,
+/// Defines `from_word` of a setting, and the list of its words in slice files: one
+/// `key=word` a line.
+macro_rules! words {
+    ($setting:ident, $key:literal, $list:ident: $($word:literal => $value:ident,)+) => {
+        pub(super) const $list: &str = concat!($($key, "=", $word, "\n",)+);
+
+        impl $setting {
+            #[doc = concat!("Reads a word:", $(" `", $word, "`",)+ ".")]
+            #[must_use]
+            pub fn from_word(word: &str) -> Option<$setting> {
+                match word {
+                    $($word => Some($setting::$value),)+
+                    _ => None,
+                }
+            }
         }
-    }
+    };
 }
 
-impl PresentAs {
-    /// Reads `uma` or `discrete`.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<PresentAs> {
-        match word {
-            "uma" => Some(PresentAs::Uma),
-            "discrete" => Some(PresentAs::Discrete),
-            _ => None,
-        }
-    }
-}
-
-impl Managed {
-    /// Reads `count` or `allow`.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Managed> {
-        match word {
-            "count" => Some(Managed::Count),
-            "allow" => Some(Managed::Allow),
-            _ => None,
-        }
-    }
-}
-
-impl Pressure {
-    /// Reads `refuse` or `release`.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Pressure> {
-        match word {
-            "refuse" => Some(Pressure::Refuse),
-            "release" => Some(Pressure::Release),
-            _ => None,
-        }
-    }
-}
-
-impl PageCache {
-    /// Reads `keep`, `drop` or `drop-behind`.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<PageCache> {
-        match word {
-            "keep" => Some(PageCache::Keep),
-            "drop" => Some(PageCache::Drop),
-            "drop-behind" => Some(PageCache::DropBehind),
-            _ => None,
-        }
-    }
+words! { Total, "total", TOTAL: "slice" => Slice, "device" => Device, }
+words! { PresentAs, "present_as", PRESENT_AS: "uma" => Uma, "discrete" => Discrete, }
+words! { Managed, "managed", MANAGED: "count" => Count, "allow" => Allow, }
+words! { Pressure, "pressure", PRESSURE: "refuse" => Refuse, "release" => Release, }
+words! { PageCache, "page_cache", PAGE_CACHE:
+    "keep" => Keep, "drop" => Drop, "drop-behind" => DropBehind,
 }

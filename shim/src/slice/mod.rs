@@ -3,6 +3,7 @@
 
 mod load;
 pub(crate) mod loaded_slice;
+mod release;
 pub(crate) mod slice_ledger;
 mod source;
 

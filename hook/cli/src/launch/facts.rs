@@ -16,10 +16,12 @@ use crate::slice::visible_gpus;
 use anyhow::Context;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::paths;
+use gpuslice_host::base::library::{Misfit, Statement};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::env;
 use std::ffi::{CStr, OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +36,8 @@ pub(crate) struct Facts {
     pub(crate) environment: Environment,
     /// The preload library; None for a bare run.
     pub(crate) library: Option<PathBuf>,
+    /// What the library states about its release; None for a bare run.
+    pub(crate) stated: Option<Result<Statement, Misfit>>,
     /// The simulated machine that the options name.
     pub(crate) sim: Option<Sim>,
     /// The folder of a simulated machine's state that the environment names.
@@ -108,6 +112,7 @@ impl Facts {
             true => None,
             false => Some(preload::find(&beside)?),
         };
+        let stated = library.as_deref().map(stated).transpose()?;
         let sim = options.sim.as_deref();
         let sim = sim.map(|name| Sim::find(name, &beside)).transpose()?;
         let environment = Environment::read();
@@ -132,6 +137,7 @@ impl Facts {
             state: state_in_environment(is_simulated)?,
             environment,
             library,
+            stated,
             sim,
             log_file: options.log_file.as_deref().map(LogFile::find).transpose()?,
             own_name: format!("run-{}", std::process::id()),
@@ -161,6 +167,13 @@ impl LogFile {
         let fault = can_be_written(&path).err();
         Ok(LogFile { path, fault })
     }
+}
+
+/// Reads what a library states about its release.
+fn stated(library: &Path) -> anyhow::Result<Result<Statement, Misfit>> {
+    let file = File::open(library);
+    let file = file.with_context(|| format!("cannot read {}", library.display()))?;
+    Ok(Statement::of(&file))
 }
 
 /// Determines the description of the slice, and reads the slice file if there is one.

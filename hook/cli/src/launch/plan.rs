@@ -15,6 +15,7 @@ use crate::slice::visible_gpus::Seen;
 use gpuslice_config::slice::{Slice, Text};
 use gpuslice_config::words::paths;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::library::{Misfit, RELEASE};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +58,8 @@ impl Plan {
     ///
     /// # Errors
     /// When the options or the slice file name a GPU that does not exist, or a limit that does not
-    /// limit, or when the program sees no GPU that the slice limits.
+    /// limit, when the program sees no GPU that the slice limits, or when the library does not
+    /// understand the slice.
     pub(crate) fn make(options: &SliceOptions, facts: &Facts) -> anyhow::Result<Plan> {
         let none = Inventory::default();
         let inventory = facts.inventory.as_ref().unwrap_or(&none);
@@ -74,6 +76,7 @@ impl Plan {
         };
         plan.promise = plan.promised(inventory);
         plan.library = facts.library.clone();
+        plan.check_library(facts)?;
         plan.vars = vars(options, facts);
         plan.log_warning = facts.log_file.as_ref().and_then(|file| {
             let (path, why) = (file.path.display(), file.fault?.desc());
@@ -173,6 +176,45 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Checks that the library understands the slice file of this run: it may be of another
+    /// release. A library that does not would refuse all device memory.
+    fn check_library(&mut self, facts: &Facts) -> Result<(), UnfitLibrary> {
+        let (Some(library), Some(stated), Some(slice)) =
+            (&facts.library, &facts.stated, self.slice)
+        else {
+            return Ok(());
+        };
+        let unfit = |misfit: &Misfit| UnfitLibrary {
+            library: library.clone(),
+            misfit: misfit.clone(),
+        };
+        let stated = stated.as_ref().map_err(unfit)?;
+        let file = self.with_keys_of_apply(slice).to_json();
+        stated.understands(&file).map_err(|misfit| unfit(&misfit))?;
+        if let Some(release) = stated.other_release() {
+            self.warnings.push(format!(
+                "{} is of gpuslice {release}, and this command of {RELEASE}: it understands this \
+                 slice, but install both from one package",
+                library.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The slice with every key that its file will have; the values are placeholders.
+    fn with_keys_of_apply(&self, mut slice: Slice) -> Slice {
+        if self.writes_file() {
+            slice.ledger = Some(Text::new("/"));
+            slice.ledger_id = Some(0);
+            slice.ledger_descriptor = Some(Text::new("/"));
+        }
+        if self.promise.is_some() {
+            slice.promises = Some(Text::new("/"));
+            slice.promise = Some(Text::new("/"));
+        }
+        slice
+    }
+
     /// Whether the run gets a slice file of its own.
     pub(crate) fn writes_file(&self) -> bool {
         self.slice.is_some() && self.file.is_none()
@@ -198,6 +240,14 @@ impl Plan {
             })
             .max()
     }
+}
+
+/// A library that does not understand the slice of this run.
+#[derive(Debug, thiserror::Error)]
+#[error("{library} {misfit}")]
+pub(crate) struct UnfitLibrary {
+    library: PathBuf,
+    misfit: Misfit,
 }
 
 /// The gap of a slice without a ledger.

@@ -52,6 +52,7 @@ fn facts(source: Source, devices: Vec<Device>) -> Facts {
         learned: Ok(budget::Headrooms::new()),
         environment: Environment::default(),
         library: Some(LIBRARY.into()),
+        stated: None,
         sim: None,
         state: None,
         log_file: None,

@@ -1,7 +1,8 @@
-//! Paths, bounded reads, system calls and ELF files.
+//! Paths, bounded reads, system calls, ELF files and the library's release.
 //! Touches: files and mounts that the caller names.
 
 pub mod elf;
+pub mod library;
 pub mod paths;
 pub mod read;
 pub mod sys;

@@ -177,6 +177,15 @@ fn failures_of_the_host() -> Vec<HostFailure> {
         ("libgpuslice.so", |host| {
             fs::remove_file(host.path("usr/lib/gpuslice/libgpuslice.so")).unwrap();
         }),
+        (
+            "which does not understand \"enforce\" in a slice file",
+            |host| {
+                host.change_library(b"\nenforce\n", b"\nenforcx\n");
+            },
+        ),
+        ("does not state its release", |host| {
+            host.change_library(b"\0.gpuslice\0", b"\0.gpusslic\0");
+        }),
         ("cannot make", |host| {
             fs::write(host.run("ledgers"), "no folder").unwrap();
         }),
@@ -212,6 +221,27 @@ fn on_error_decides_about_a_failure_of_the_host() {
             let _ = fs::remove_file(host.run(made));
         }
     }
+}
+
+#[test]
+fn a_library_of_another_release_that_understands_the_slice_is_reported() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let ours = env!("CARGO_PKG_VERSION");
+    let other = format!("{:0<length$}", "9.9.9", length = ours.len());
+    let stated = |release: &str| format!("{release}\nversion\n").into_bytes();
+    host.change_library(&stated(ours), &stated(&other));
+    let container = host.container("c1");
+    let said = container.hook(&["createRuntime"]);
+    assert!(said.status.success(), "{said:?}");
+    let line = format!("libgpuslice.so is of gpuslice {other}, this hook of {ours}");
+    assert!(
+        String::from_utf8_lossy(&said.stderr).contains(&line),
+        "{said:?}"
+    );
+    assert!(container.inside(".gpuslice/slice.json").exists());
 }
 
 #[test]

@@ -31,6 +31,19 @@ pub fn is_root() -> bool {
     is_root
 }
 
+/// libgpuslice.so, as `make` has built it.
+pub fn built_library() -> PathBuf {
+    let given = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
+    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let library = given.unwrap_or_else(here).join("release/libgpuslice.so");
+    assert!(
+        library.exists(),
+        "run `make` first: no {}",
+        library.display()
+    );
+    library
+}
+
 pub struct Host {
     folder: tempfile::TempDir,
 }
@@ -55,9 +68,8 @@ impl Host {
             24u64 << 30
         ));
         host.policy("");
-        // Any library of glibc's own will load wherever its libc is.
         let library = host.path("usr/lib/gpuslice/libgpuslice.so");
-        fs::copy(system("libdl.so.2"), &library).unwrap();
+        fs::copy(built_library(), &library).unwrap();
         fs::set_permissions(&library, fs::Permissions::from_mode(0o644)).unwrap();
         host
     }
@@ -71,6 +83,17 @@ impl Host {
         fs::create_dir(host.path("proc")).unwrap();
         fs::write(host.path("proc/meminfo"), SPARKS_MEMINFO).unwrap();
         host
+    }
+
+    /// Replaces bytes in the host's library by as many others.
+    pub fn change_library(&self, from: &[u8], to: &[u8]) {
+        let library = self.path("usr/lib/gpuslice/libgpuslice.so");
+        let mut bytes = fs::read(&library).unwrap();
+        let mut places = bytes.windows(from.len());
+        let place = places.position(|found| found == from).unwrap();
+        assert_eq!(from.len(), to.len());
+        bytes[place..place + to.len()].copy_from_slice(to);
+        fs::write(&library, bytes).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

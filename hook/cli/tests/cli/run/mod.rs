@@ -8,6 +8,7 @@ mod inside;
 mod private_dir;
 mod process;
 mod programs;
+mod releases;
 mod rights;
 mod slice_file;
 mod small_stack;

@@ -10,6 +10,7 @@ use crate::inject::{self, InjectError, Injection, Outcome};
 use crate::request::spec::Spec;
 use crate::request::state::State;
 use anyhow::anyhow;
+use gpuslice_host::base::library::{RELEASE, Statement};
 use gpuslice_host::machine::policy::NotInjectable;
 use gpuslice_host::slices::records::{self, Registry};
 use std::fs::File;
@@ -42,6 +43,7 @@ impl Run<'_> {
         let rootfs = spec.rootfs(&state.bundle);
         let text = self.plan.files.first().map(|file| file.text.clone());
         let text = text.unwrap_or_default();
+        self.check_library(&sources.library, &text)?;
         let target = Injection {
             namespace,
             rootfs: &rootfs,
@@ -88,6 +90,21 @@ impl Run<'_> {
                 }
             },
         }
+    }
+
+    /// Checks that the library, which may be of another release, understands the slice.
+    fn check_library(&mut self, library: &File, slice: &str) -> Result<(), StageFailure> {
+        let stated = Statement::of(library);
+        let understood = stated.and_then(|stated| stated.understands(slice).map(|()| stated));
+        let stated = understood.map_err(|misfit| {
+            let error = anyhow!("libgpuslice.so {misfit}");
+            self.on.by_host(error)
+        })?;
+        if let Some(release) = stated.other_release() {
+            let line = format!("libgpuslice.so is of gpuslice {release}, this hook of {RELEASE}");
+            self.report.lines.push(line);
+        }
+        Ok(())
     }
 
     /// Reports a container that runs without its slice, and keeps the reason in its record.
