@@ -7,14 +7,14 @@ cd "$(dirname "$0")/../.."
 umask 022
 arch=${1:?usage: packaging/dist/deb.sh x86_64 | aarch64}
 target=${TARGET:-target}
-built=$target/dist/$arch
+built=${BUILT:-$target/dist/$arch}
 version=$(packaging/dist/version.sh)
 case $arch in
 x86_64) deb_arch=amd64 ;;
 aarch64) deb_arch=arm64 ;;
 esac
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export MAINTAINER=${MAINTAINER:-gpuslice maintainers <maintainers@gpuslice.io>}
+export MAINTAINER=${MAINTAINER:-gpuslice maintainers <noreply@gpuslice.invalid>}
 stage=$target/dist/stage-deb-$arch
 rm -rf "$stage"
 packages=${PACKAGES:-$target/dist/packages}

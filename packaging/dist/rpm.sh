@@ -9,7 +9,7 @@ arch=${1:?usage: packaging/dist/rpm.sh x86_64 | aarch64}
 target=$(cd "${TARGET:-target}" && pwd)
 version=$(packaging/dist/version.sh)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export MAINTAINER=${MAINTAINER:-gpuslice maintainers <maintainers@gpuslice.io>}
+export MAINTAINER=${MAINTAINER:-gpuslice maintainers <noreply@gpuslice.invalid>}
 stage=$target/dist/stage-rpm-$arch
 rm -rf "$stage"
 packages=${PACKAGES:-$target/dist/packages}
@@ -21,7 +21,7 @@ mkdir -p "$packages" "$stage"
 } >"$stage/gpuslice.spec"
 rpmbuild --quiet -bb --target "$arch-linux" --nodeps \
     --define "_topdir $stage" --define "_tmppath $stage" --define "_rpmdir $stage/out" --define "_dbpath $stage/db" \
-    --define "source_tree $PWD" --define "dist_folder $target/dist/$arch" \
+    --define "source_tree $PWD" --define "dist_folder ${BUILT:-$target/dist/$arch}" \
     --define "gpuslice_version $version" --define "maintainer $MAINTAINER" \
     "$stage/gpuslice.spec" >/dev/null
 for file in "$stage/out/$arch"/*.rpm; do

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 umask 022
 arch=${1:?usage: packaging/dist/tarball.sh x86_64 | aarch64}
 target=${TARGET:-target}
-built=$target/dist/$arch
+built=${BUILT:-$target/dist/$arch}
 version=$(packaging/dist/version.sh)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 stage=$target/dist/stage-tar-$arch

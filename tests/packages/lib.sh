@@ -9,7 +9,7 @@ in_root() {
     local release=$1 script=$2
     shift 2
     ROOT=$(cd "$target/roots/$release" && pwd) BUILT=$(cd "$target/dist/packages" && pwd) \
-        SIM=$(cd "$target/dist/$arch/sim" && pwd) OLD=$(cd "$target/dist/older/packages" && pwd) TESTS=$PWD/tests/packages PYTHON=$PWD/packaging/python/tests \
+        SIM=$(cd "$target/dist/$arch/sim" && pwd) OLD=$(cd "$target/dist/older/packages" && pwd) TESTS=$PWD/tests/packages PYTHON=$PWD/packaging/python/tests WHEELS=$(mkdir -p "$target/roots/wheels" && cd "$target/roots/wheels" && pwd) \
         unshare --mount --pid --fork --net --ipc --uts --kill-child bash -ec '
             mount --make-rprivate /
             work=$(mktemp -d)
@@ -17,8 +17,8 @@ in_root() {
             mkdir "$work/upper" "$work/work" "$work/root"
             mount -t overlay overlay -o "lowerdir=$ROOT,upperdir=$work/upper,workdir=$work/work" "$work/root"
             cd "$work/root"
-            mkdir -p packages/built packages/older packages/sim packages/tests packages/python
-            for pair in "$BUILT:built" "$OLD:older" "$SIM:sim" "$TESTS:tests" "$PYTHON:python"; do
+            mkdir -p packages/built packages/older packages/sim packages/tests packages/python packages/wheels
+            for pair in "$BUILT:built" "$OLD:older" "$SIM:sim" "$TESTS:tests" "$PYTHON:python" "$WHEELS:wheels"; do
                 mount --bind "${pair%:*}" "packages/${pair##*:}"
             done
             mount -t proc proc proc

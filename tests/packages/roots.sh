@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes clean roots of Debian and Ubuntu releases, for the tests of packages.
-# Usage: tests/packages/roots.sh RELEASE...    (xenial bionic jammy bullseye bookworm trixie sid; trixie-arm64: files only)
+# Usage: tests/packages/roots.sh RELEASE...    (xenial bionic focal jammy bullseye bookworm trixie sid; trixie-arm64: files only)
 # Touches: target/roots/RELEASE. Quick when it is there. Needs root, debootstrap and the network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -19,14 +19,14 @@ keys() {
 for release; do
     [ ! -e "$roots/$release/packages" ] || continue
     case $release in
-    xenial | bionic | jammy | noble) mirror=http://archive.ubuntu.com/ubuntu keyring=$roots/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg components=main,universe ;;
+    xenial | bionic | focal | jammy) mirror=http://archive.ubuntu.com/ubuntu keyring=$roots/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg components=main,universe ;;
     *) mirror=http://deb.debian.org/debian keyring=/usr/share/keyrings/debian-archive-keyring.gpg components=main ;;
     esac
     [ "${keyring#"$roots"}" = "$keyring" ] || keys
     # The tests need more than the package: a shell, and Python with venv for the wheel.
     with=python3
     case $release in
-    xenial | bionic | *-arm64) with= ;;
+    xenial | bionic | focal | *-arm64) with= ;;
     trixie) with=python3,python3-venv,systemd,rpm ;;
     esac
     foreign=()

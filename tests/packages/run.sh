@@ -8,8 +8,8 @@ target=${TARGET:-target}
 arch=x86_64
 . tests/packages/lib.sh
 
-# An earlier release, as PREVIOUS names the folder of its packages. Without it these binaries are packed as 0.0.1: they test
-# the packages' scripts, and not how two releases get on.
+# An earlier release, as PREVIOUS names the folder of its packages. Without it these binaries are packed as 0.0.1, with a
+# library that states this release: they test the packages' scripts and messages, and not how two releases get on.
 older() {
     local folder=$target/dist/older/packages
     if [ -n "${PREVIOUS:-}" ]; then
@@ -21,8 +21,20 @@ older() {
     [ "$target/dist/packages/SHA256SUMS" -nt "$folder/made" ] || return 0
     rm -rf "$target/dist/older"
     mkdir -p "$folder"
+    cp -a "$target/dist/$arch" "$target/dist/older/$arch"
+    python3 - "$target/dist/older/$arch/libgpuslice.so" "$(packaging/dist/version.sh)" <<'PY'
+import sys
+path, ours = sys.argv[1:]
+with open(path, "rb") as file:
+    library = file.read()
+stated = f"{ours}\nversion\n".encode()
+assert library.count(stated) == 1, "the library states no release"
+with open(path, "wb") as file:
+    # As many letters: nothing else moves.
+    file.write(library.replace(stated, f"{'0.0.1':0<{len(ours)}}\nversion\n".encode()))
+PY
     for pack in deb rpm tarball; do
-        GPUSLICE_VERSION=0.0.1 PACKAGES=$target/dist/older/packages packaging/dist/$pack.sh $arch >/dev/null
+        BUILT=$(realpath "$target/dist/older/$arch") GPUSLICE_VERSION=0.0.1 PACKAGES=$folder packaging/dist/$pack.sh $arch >/dev/null
     done
     touch "$folder/made"
 }
@@ -34,7 +46,19 @@ floor() { packaging/dist/floor.sh "$target/dist/$arch" && echo "floor: ok"; }
 lint() { tests/packages/lint.sh "$target/dist/packages"; }
 deb() { roots trixie && in_root trixie life.sh deb; }
 rpm() { roots trixie && in_root trixie life.sh rpm; }
-wheel() { roots trixie && in_root trixie wheel.sh; }
+debs() { # Debian 11, 12 and sid, Ubuntu 20.04 and 22.04
+    for release in bullseye bookworm sid focal jammy; do
+        roots $release
+        in_root $release deb.sh
+    done
+}
+wheel() {
+    # The guest has no network.
+    ls "$target"/roots/wheels/uv-*.whl >/dev/null 2>&1 ||
+        python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+            -d "$target/roots/wheels" -r tests/packages/requirements.txt
+    roots trixie && in_root trixie wheel.sh
+}
 mixed() { # an older library and a newer command, and the other way round
     roots trixie && in_root trixie mixed.sh
 }
@@ -51,7 +75,7 @@ aarch64() { # emulated
 }
 image() { tests/packages/image.sh "$target/dist/packages" "$(packaging/dist/version.sh)"; }
 
-all=(checksums floor lint deb rpm wheel mixed userlands image aarch64)
+all=(checksums floor lint deb debs rpm wheel mixed userlands image aarch64)
 [ "${1:-}" != list ] || { printf '%s\n' "${all[@]}"; exit; }
 [ "$(id -u)" = 0 ] || { echo "gpuslice: the tests of packages need root" >&2; exit 1; }
 [ -e "$target/dist/packages/SHA256SUMS" ] || { echo "gpuslice: there are no packages: run make dist first" >&2; exit 1; }

@@ -20,9 +20,21 @@ mix() { # COMMAND LIBRARY: an installation of one's command and the other's libr
 mix older built
 mix built older
 
+# The release that a library states, and the part of a version within which releases get on.
+stated() { python3 -c 'import re, sys; print(re.search(rb"([0-9.]+)\nversion\n", open(sys.argv[1], "rb").read())[1].decode())' "$1"; }
+series() { case $1 in 0.*) echo "$1" | cut -d. -f1-2 ;; *) echo "$1" | cut -d. -f1 ;; esac; }
+
 for pair in older-with-built built-with-older; do
     command=/opt/$pair/bin/gpuslice
     consistent $command
+    # A library of another minor version is named.
+    library=/opt/${pair#*-with-}/lib/gpuslice/libgpuslice.so
+    other=$(stated "$library") ours=$($command --version)
+    warned=$($command run --sim rtx3090 --memory 8GiB -- true 2>&1)
+    case $other in
+    "$(series "${ours#gpuslice }")".*) is "$pair, the same series" "" "$warned" ;;
+    *) [ "${warned#*"is of gpuslice $other, and this command of ${ours#gpuslice }"}" != "$warned" ] || fail "$pair: no word of $other: $warned" ;;
+    esac
     # Counted and refused: an allocation of 7 GiB beside 1 GiB in 8 GiB.
     said=$(echo child | $command run --sim rtx3090 --memory 8GiB -- python3 /packages/tests/guest/hold.py)
     is "$pair" "ready
@@ -53,6 +65,20 @@ print(device["limit"] >> 30, device["by_kind"]["linear"] >> 30)')
     is "a program of $other in a slice of $starter" "8 8 refused refused" "$line"
     exec 3>&- 4<&-
     wait
+done
+
+# A library that does not know a key of this release's slices, or states nothing: no program starts.
+cp -r /opt/built /opt/narrow
+for change in '\nledger_id\n \nledger_ix\n does.not.understand' '\0.gpuslice\0 \0.gpusslic\0 does.not.state.its.release'; do
+    set -- $change
+    python3 -c '
+import sys
+old, new = (it.encode().decode("unicode_escape").encode() for it in sys.argv[1:3])
+library = open("/opt/built/lib/gpuslice/libgpuslice.so", "rb").read()
+assert library.count(old) == 1
+open("/opt/narrow/lib/gpuslice/libgpuslice.so", "wb").write(library.replace(old, new))' "$1" "$2"
+    if said=$(/opt/narrow/bin/gpuslice run --sim rtx3090 --memory 8GiB -- echo started 2>&1); then fail "started: $said"; fi
+    echo "$said" | grep -q "$3" || fail "no word of why: $said"
 done
 
 # A slice file of a later release, with a key that this library does not know: no device memory.

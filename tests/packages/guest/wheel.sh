@@ -1,4 +1,4 @@
-# The wheel, as a user without rights installs it: venv, --user, --prefix, uninstall.
+# The wheel, as a user without rights installs it: venv, --user, --prefix, uvx, uninstall.
 . /packages/tests/guest/common.sh
 mkdir -p /usr/lib/gpuslice /home/ann
 ln -s /packages/sim /usr/lib/gpuslice/sim # the wheel has no simulator
@@ -24,6 +24,19 @@ find /home/ann/venv -name __pycache__ -prune -o -not -type d -print | LC_ALL=C s
 grep -v __pycache__ /tmp/venv | diff - /tmp/after >/tmp/left || fail "the removal left $(cat /tmp/left)"
 
 pip() { user env PIP_BREAK_SYSTEM_PACKAGES=1 /home/ann/venv/bin/pip "$@"; }
+# Debian's Python has no pip of its own: that of the venv installs for it.
+pip --python /usr/bin/python3 install -q --no-index --no-warn-script-location --user "$wheel"
+consistent user /home/ann/.local/bin/gpuslice
+is "the version by the API" "$(user /home/ann/.local/bin/gpuslice --version)" \
+    "gpuslice $(user /usr/bin/python3 -c 'import gpuslice; print(gpuslice.__version__)')"
+pip --python /usr/bin/python3 uninstall -q -y gpuslice
+left=$(find /home/ann/.local -name '*gpuslice*')
+[ -z "$left" ] || fail "the removal with --user left $left"
+
+# uvx installs into a folder of its cache, and runs from there.
+pip install -q --no-index --find-links /packages/wheels uv
+consistent user /home/ann/venv/bin/uvx -q --offline --no-python-downloads --python /usr/bin/python3 --from "$wheel" gpuslice
+
 pip install -q --no-index --prefix /home/ann/prefix "$wheel"
 consistent user /home/ann/prefix/bin/gpuslice
 # pip drops the library with --target. The command says so, and no program runs without a limit.
