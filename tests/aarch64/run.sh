@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # The shim on 64-bit Arm, emulated: built for it, preloaded into a program there, by every route
 # that the C clients take. Unified-memory machines are Arm.
-# Usage: tests/aarch64/run.sh (installs its tools first).
+# Usage: tests/aarch64/run.sh [FOLDER]
+#   without FOLDER: builds the library and the simulated driver, with Debian's compiler, which it installs first;
+#   target/dist/aarch64: takes those of the packages, and gpuslice of target/dist/x86_64.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
 triple=aarch64-unknown-linux-gnu
-tests/aarch64/setup.sh "$target/aarch64-tools"
+packaged=${1:-}
 
 # Another compiler, so another folder: cargo would rebuild everything in turns.
 build() {
@@ -14,14 +16,29 @@ build() {
         "${CARGO:-cargo}" build --quiet --locked --release --target "$triple" "$@" 2>&1 |
         grep -v -e outline-atomics -e 'not stably supported' -e '^ *|$' -e 'generated 1 warning' -e '^$' >&2 || true
 }
-build -p gpuslice-shim
-build -p gpuslice-sim-cuda -p gpuslice-sim-nvml
-built=$target/aarch64/$triple/release
-machine=$target/aarch64/machine
-mkdir -p "$machine"
-cp "$built/libgpuslice_sim_cuda.so" "$machine/libcuda.so.1"
-cp "$built/libgpuslice_sim_nvml.so" "$machine/libnvidia-ml.so.1"
-cp "$built/libgpuslice.so" "$machine/libgpuslice.so"
+if [ -z "$packaged" ]; then
+    tests/aarch64/setup.sh "$target/aarch64-tools"
+    build -p gpuslice-shim
+    build -p gpuslice-sim-cuda -p gpuslice-sim-nvml
+    built=$target/aarch64/$triple/release
+    machine=$target/aarch64/machine
+    native=$target/release/gpuslice
+    simulator=$target/sim/gpuslice-sim
+    mkdir -p "$machine"
+    cp "$built/libgpuslice_sim_cuda.so" "$machine/libcuda.so.1"
+    cp "$built/libgpuslice_sim_nvml.so" "$machine/libnvidia-ml.so.1"
+    cp "$built/libgpuslice.so" "$machine/libgpuslice.so"
+else
+    machine=$target/aarch64/packaged
+    # As it is installed, gpuslice finds its library and simulator.
+    native=$machine/native/bin/gpuslice
+    simulator=$machine/native/lib/gpuslice/sim/gpuslice-sim
+    rm -rf "$machine"
+    mkdir -p "$machine/native/bin" "$machine/native/lib/gpuslice"
+    cp "$target/dist/x86_64/gpuslice" "$machine/native/bin"
+    cp -r "$target/dist/x86_64/libgpuslice.so" "$target/dist/x86_64/sim" "$machine/native/lib/gpuslice"
+    cp "$packaged/sim/libcuda.so.1" "$packaged/sim/libnvidia-ml.so.1" "$packaged/libgpuslice.so" "$machine"
+fi
 
 cc=aarch64-linux-gnu-gcc
 $cc -O1 -Wall -Werror -o "$machine/ask" tests/aarch64/ask.c -ldl -lpthread
@@ -97,7 +114,7 @@ expect "how it is opened" "$(manners gb10 "" "" routes)" manners gb10 "$shim" "$
 # PyTorch's allocator is asked for its cache by the function that called, whichever way it grows.
 printf '{"version":1,"memory":%s,"ledger":"%s/ledger","pressure":"release"}\n' $((10 * gib)) "$state" >"$state/release.json"
 # It makes the ledger that the file names.
-"$target/release/gpuslice" run --sim rtx3090 --config "$state/release.json" -- true
+"$native" run --sim rtx3090 --config "$state/release.json" -- true
 torch() { # EXPANDABLE: what was freed, and what was refused
     {
         echo "0 start"
@@ -151,7 +168,7 @@ tests/clients/nvidia.sh "$target/nvidia" || {
     nvidia=
 }
 for branch in 535 550; do
-    "$target/sim/gpuslice-sim" branch "$branch" --from "$machine" --to "$machine/$branch"
+    "$simulator" branch "$branch" --from "$machine" --to "$machine/$branch"
     recorded=tests/sim/recorded/lookups-$branch.txt
     cut -d' ' -f1 "$recorded" | uniq | sed 's/^""$//' >"$state/names"
     nulls=$(cat tests/sim/recorded/nulls.txt)

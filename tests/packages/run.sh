@@ -68,10 +68,11 @@ userlands() { # glibc 2.23, 2.27, 2.31, 2.41
         in_root $release tarball.sh
     done
 }
-aarch64() { # emulated
+aarch64() { # emulated: every package, and every route into the packaged library, also beside NVIDIA's own libraries
     [ -e "$target/dist/aarch64" ] || { echo "aarch64: not tested, make dist has built none"; return; }
     packaging/dist/floor.sh "$target/dist/aarch64"
     roots trixie-arm64 && tests/packages/aarch64.sh "$target/roots/trixie-arm64" "$target/dist/packages"
+    tests/aarch64/run.sh "$target/dist/aarch64"
 }
 image() { tests/packages/image.sh "$target/dist/packages" "$(packaging/dist/version.sh)"; }
 

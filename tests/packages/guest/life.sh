@@ -49,6 +49,7 @@ done
 for page in gpuslice-run.1 gpusliced.1; do [ -f /usr/share/man/man1/$page.gz ] || fail "no page $page"; done
 said=$(systemd-analyze verify --man=no /usr/lib/systemd/system/gpuslice*.service /usr/lib/systemd/system/gpuslice*.timer 2>&1) || fail "the units: $said"
 [ -z "$said" ] || fail "the units: $said"
+rm -f /run/systemd/systemd-units-load # systemd-analyze's own
 [ -L /etc/systemd/system/multi-user.target.wants/gpuslice-devices.service ] || fail "gpuslice-devices is off"
 [ -L /etc/systemd/system/timers.target.wants/gpuslice-gc.timer ] || fail "the timer is off"
 [ ! -e /etc/systemd/system/multi-user.target.wants/gpusliced.service ] || fail "gpusliced is on"
