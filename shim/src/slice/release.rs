@@ -30,9 +30,9 @@ static STATEMENT: Statement = Statement {
 };
 
 const fn length(mut texts: &[&str]) -> usize {
-    let mut length = 0;
+    let mut length: usize = 0;
     while let [text, rest @ ..] = texts {
-        length += text.len();
+        length = length.saturating_add(text.len());
         texts = rest;
     }
     length
@@ -43,12 +43,12 @@ const fn length(mut texts: &[&str]) -> usize {
     reason = "the compiler evaluates it, and an index out of bounds does not compile"
 )]
 const fn joined<const LENGTH: usize>(mut texts: &[&str]) -> [u8; LENGTH] {
-    let (mut bytes, mut at) = ([0; LENGTH], 0);
+    let (mut bytes, mut at) = ([0; LENGTH], 0_usize);
     while let [text, rest @ ..] = texts {
         let mut text = text.as_bytes();
         while let [byte, rest @ ..] = text {
             bytes[at] = *byte;
-            at += 1;
+            at = at.saturating_add(1);
             text = rest;
         }
         texts = rest;

@@ -228,16 +228,20 @@ mod tests {
         #[test]
         fn a_garbled_file_is_read_or_refused_without_a_panic(
             changes in proptest::collection::vec((0usize..4096, proptest::num::u8::ANY), 1..40),
+            in_text in proptest::collection::vec((0usize..28, proptest::num::u8::ANY), 1..10),
             length in prop::sample::select([0, 63, 64, 4096, 1 << 20].as_slice()),
         ) {
             let mut text = std::fs::read("/bin/true").unwrap();
             let mut stated = [&3u64.to_le_bytes()[..], &1u64.to_le_bytes(), b"0.2.0\nversion\n"].concat();
-            // The section headers are at the end of the file.
-            let (end, last) = (text.len(), stated.len());
             for (at, byte) in changes {
                 text[at] = byte;
-                text[end - 1 - at] = byte;
-                stated[at % last] = byte;
+                // The section headers are at the end of the file.
+                if let Some(last) = text.iter_mut().rev().nth(at) {
+                    *last = byte;
+                }
+            }
+            for (at, byte) in in_text {
+                stated[at] = byte;
             }
             let _ = Statement::parse(&stated);
             text.truncate(length);

@@ -92,7 +92,7 @@ impl Host {
         let mut places = bytes.windows(from.len());
         let place = places.position(|found| found == from).unwrap();
         assert_eq!(from.len(), to.len());
-        bytes[place..place + to.len()].copy_from_slice(to);
+        bytes[place..][..to.len()].copy_from_slice(to);
         fs::write(&library, bytes).unwrap();
     }
 

@@ -28,7 +28,7 @@ fn installed(root: &Path, from: &[u8], to: &[u8]) -> PathBuf {
     let mut places = bytes.windows(from.len());
     let place = places.position(|found| found == from).unwrap();
     assert_eq!(from.len(), to.len());
-    bytes[place..place + to.len()].copy_from_slice(to);
+    bytes[place..][..to.len()].copy_from_slice(to);
     fs::write(&library, bytes).unwrap();
     library
 }
