@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every package for 64-bit Arm, emulated: its files in a root of that architecture end in gpuslice check.
 # Usage: tests/packages/aarch64.sh ROOT PACKAGES
-# Touches: namespaces of its own. Needs qemu-aarch64-static, and Linux 6.7 for a binfmt_misc of its own.
+# Touches: namespaces of its own. Needs qemu-aarch64-static, and a binfmt_misc of its own (Linux
+# 6.7).
 set -euo pipefail
 root=$(realpath "${1:?usage: tests/packages/aarch64.sh ROOT PACKAGES}")
 packages=$(realpath "$2")

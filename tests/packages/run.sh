@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests every package of target/dist/packages in clean roots: install, gpuslice check on the simulator, remove.
+# Tests every package of target/dist/packages in clean roots: install, gpuslice check on the
+# simulator, remove.
 # Usage: tests/packages/run.sh [TEST...]    (default: all; tests/packages/run.sh list)
-# Needs root, and after the first time no network. Builds nothing: make dist comes first.
+# Needs root, and a network only the first time. Builds nothing: make dist comes first.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
@@ -84,7 +85,8 @@ older
 [ $# -gt 0 ] || set -- "${all[@]}"
 failed=()
 for name; do
-    # Not in a condition: a test ends at its first failure.
+    # Not part of a condition, because set -e would have no effect there. A test ends at its first
+    # failure.
     ( "$name" ) & wait $! || failed+=("$name")
 done
 [ ${#failed[@]} = 0 ] || { echo "gpuslice: failed: ${failed[*]}" >&2; exit 1; }

@@ -39,7 +39,8 @@ consistent user /home/ann/venv/bin/uvx -q --offline --no-python-downloads --pyth
 
 pip install -q --no-index --prefix /home/ann/prefix "$wheel"
 consistent user /home/ann/prefix/bin/gpuslice
-# pip drops the library with --target. The command says so, and no program runs without a limit.
+# With --target, pip leaves out the library. The command reports that, and no program runs without a
+# limit.
 pip install -q --no-index --target /home/ann/target "$wheel"
 if user /home/ann/target/bin/gpuslice run --sim rtx3090 --memory 8GiB -- true >/tmp/said 2>&1; then
     rm /usr/lib/gpuslice/sim
