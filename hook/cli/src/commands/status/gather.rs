@@ -169,6 +169,7 @@ impl Look<'_> {
         if let Some(held) = &found.container {
             status.containers = held.containers.clone();
             status.no_slice = held.no_slice();
+            status.pod = held.pod.clone();
             status.sealed = held.sealed;
             if let Some(name) = &held.unmade {
                 status.name.clone_from(name);

@@ -2,7 +2,7 @@
 //! Touches: the registry, slice files, ledgers (by reading), /proc, standard output; NVML, through
 //! the child process of `driver`. It never takes a lock for which another process waits.
 
-mod containers;
+pub(crate) mod containers;
 pub(crate) mod driver;
 mod files;
 pub(crate) mod gather;

@@ -4,6 +4,7 @@
 use super::containers::ContainerStatus;
 use super::users::User;
 use crate::base::text;
+use gpuslice_host::slices::records::Pod;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,9 @@ pub(crate) struct SliceStatus {
     pub(crate) promise: Option<PromiseStatus>,
     /// The slice's share of each device.
     pub(crate) devices: Vec<DeviceStatus>,
+    /// Its place in Kubernetes.
+    #[serde(skip)]
+    pub(crate) pod: Option<Pod>,
     /// The meminfo file that the slice names, if it belongs to this user.
     #[serde(skip)]
     pub(crate) meminfo: Option<PathBuf>,
