@@ -72,9 +72,9 @@ pub enum Verb {
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
-    /// Ask NVML for the processes on each GPU and print them as JSON (gpuslice's own child)
+    /// Ask NVML for the memory and processes of each GPU and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
-    DriverProcesses,
+    DriverProcesses(processes::Args),
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
     DriverLimitProbe(driver_limit::probe::Args),
@@ -164,7 +164,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Check(args) => check::main(&args),
         Verb::CheckProbe(args) => check::query::probe::main(&args),
         Verb::InventoryProbe => probe::main(),
-        Verb::DriverProcesses => processes::main(),
+        Verb::DriverProcesses(args) => processes::main(&args),
         Verb::Watch(args) => watcher::main(&args),
     }
 }
