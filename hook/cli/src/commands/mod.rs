@@ -4,7 +4,7 @@
 pub(crate) mod cache;
 pub(crate) mod cdi;
 pub(crate) mod check;
-pub(crate) mod daemon;
+pub mod daemon;
 pub(crate) mod devices;
 pub mod docs;
 pub(crate) mod driver_limit;

@@ -91,8 +91,8 @@ impl Identity {
     #[must_use]
     pub fn place(&self) -> Option<Pod> {
         self.pod.as_ref()?;
-        let [namespace, name, uid, container] =
-            [&self.namespace, &self.pod, &self.uid, &self.name].map(|part| {
+        let [namespace, name, uid, container] = [&self.namespace, &self.pod, &self.uid, &self.name]
+            .map(|part| {
                 let part = part.as_deref().unwrap_or_default();
                 part.chars().take(LONGEST).collect()
             });

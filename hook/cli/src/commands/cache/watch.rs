@@ -156,7 +156,9 @@ impl Watcher {
     pub(crate) fn due(&self) -> Option<Duration> {
         let now = Instant::now();
         let due = self.released.values();
-        let due = due.map(|file| file.due.saturating_duration_since(now)).min();
+        let due = due
+            .map(|file| file.due.saturating_duration_since(now))
+            .min();
         // One millisecond late rather than early: an early wake-up would check again at once.
         due.map(|due| due.saturating_add(Duration::from_millis(1)))
     }
@@ -173,7 +175,10 @@ impl Watcher {
     pub(crate) fn turn(&mut self) -> anyhow::Result<()> {
         self.take()?;
         let now = Instant::now();
-        let due: Vec<_> = self.released.extract_if(|_, file| file.due <= now).collect();
+        let due: Vec<_> = self
+            .released
+            .extract_if(|_, file| file.due <= now)
+            .collect();
         for (identity, Released { kept, tries, .. }) in due {
             let Some(file) = kept.file() else {
                 continue;

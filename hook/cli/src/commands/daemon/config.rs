@@ -146,8 +146,7 @@ fn policy(written: WrittenPageCache) -> Result<Policy, ConfigError> {
         paths: written.paths.ok_or(ConfigError::NoPaths)?,
         smallest: smallest.unwrap_or(Bytes::mib(64)),
         suffixes: suffixes.unwrap_or_else(|| SUFFIXES.map(str::to_owned).to_vec()),
-        settle: Duration::try_from_secs_f64(seconds)
-            .map_err(|_| ConfigError::Settle(seconds))?,
+        settle: Duration::try_from_secs_f64(seconds).map_err(|_| ConfigError::Settle(seconds))?,
     })
 }
 
@@ -225,12 +224,27 @@ mod tests {
             ("[metrics]\nlisten = []", "nothing is configured"),
             ("smalest = 1", "unknown field `smalest`"),
             ("[metrics]\nlisten = 1", "listen"),
-            ("[metrics]\nlisten = \"localhost\"", "try \"127.0.0.1:9835\""),
-            ("[metrics]\nlisten = \"[::1]:1\"\ncompatible = [\"x\"]", "`hami`"),
+            (
+                "[metrics]\nlisten = \"localhost\"",
+                "try \"127.0.0.1:9835\"",
+            ),
+            (
+                "[metrics]\nlisten = \"[::1]:1\"\ncompatible = [\"x\"]",
+                "`hami`",
+            ),
             ("smallest = \"1MiB\"", "lacks paths"),
-            ("paths = [\"/m\"]\n[page-cache]\npaths = []", "(move them into it)"),
-            ("paths = [\"/m\"]\nsmallest = \"12Q\"", "smallest in [page-cache]"),
-            ("paths = [\"/m\"]\nsettle_seconds = -1.0", "-1 is not a time"),
+            (
+                "paths = [\"/m\"]\n[page-cache]\npaths = []",
+                "(move them into it)",
+            ),
+            (
+                "paths = [\"/m\"]\nsmallest = \"12Q\"",
+                "smallest in [page-cache]",
+            ),
+            (
+                "paths = [\"/m\"]\nsettle_seconds = -1.0",
+                "-1 is not a time",
+            ),
         ] {
             let failure = failure(text);
             assert!(failure.contains(part), "{text}: {failure}");

@@ -131,6 +131,15 @@ impl Collected {
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Checks a configuration.
+///
+/// # Errors
+/// The reason why it cannot be used.
+pub fn check(text: &str) -> Result<(), String> {
+    let parsed = config::parse(text).map(drop);
+    parsed.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+}
+
 /// Works until the daemon is stopped.
 fn main(args: &Args) -> anyhow::Result<u8> {
     let text = fs::read_to_string(&args.config)

@@ -4,7 +4,7 @@
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder,
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
@@ -90,7 +90,10 @@ impl Value {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "Prometheus has no other numbers"
+    )]
     fn float(self) -> f64 {
         match self {
             Value::Whole(whole) => whole as f64,
@@ -104,6 +107,12 @@ impl Value {
 struct Key {
     labels: Arc<Labels>,
     more: Option<(&'static str, &'static str)>,
+}
+
+impl Key {
+    fn is_empty(&self) -> bool {
+        self.more.is_none() && self.labels.iter().all(|(_, value)| value.is_empty())
+    }
 }
 
 impl EncodeLabelSet for Key {
@@ -192,12 +201,9 @@ impl Collector for Samples {
             let mut metric =
                 encoder.encode_descriptor(family.name, family.help, unit.as_ref(), kind)?;
             for (key, value) in samples {
-                let mut sample = metric.encode_family(key)?;
-                match (family.kind, value) {
-                    (Type::Gauge, Value::Whole(value)) => sample.encode_gauge(value)?,
-                    (Type::Gauge, Value::Part(value)) => sample.encode_gauge(value)?,
-                    (Type::Counter, Value::Whole(value)) => count(&mut sample, value)?,
-                    (Type::Counter, Value::Part(value)) => count(&mut sample, value)?,
+                match key.is_empty() {
+                    true => write(&mut metric, family.kind, *value)?,
+                    false => write(&mut metric.encode_family(key)?, family.kind, *value)?,
                 }
             }
         }
@@ -205,13 +211,14 @@ impl Collector for Samples {
     }
 }
 
-/// Writes the number of a counter, without an exemplar.
-fn count(
-    sample: &mut MetricEncoder<'_>,
-    value: &impl prometheus_client::encoding::EncodeCounterValue,
-) -> fmt::Result {
+fn write(sample: &mut MetricEncoder<'_>, kind: Type, value: Value) -> fmt::Result {
     let none: Option<&Exemplar<[(&str, &str); 0], f64>> = None;
-    sample.encode_counter(value, none)
+    match (kind, value) {
+        (Type::Gauge, Value::Whole(value)) => sample.encode_gauge(&value),
+        (Type::Gauge, Value::Part(value)) => sample.encode_gauge(&value),
+        (Type::Counter, Value::Whole(value)) => sample.encode_counter(&value, none),
+        (Type::Counter, Value::Part(value)) => sample.encode_counter(&value, none),
+    }
 }
 
 /// Turns `OpenMetrics` into the text format 0.0.4 of Prometheus, which the textfile collector reads:

@@ -60,6 +60,9 @@ families! {
     COLLECTION = with_unit("seconds", gauge("gpuslice_collection_duration", NONE,
         "Time that collecting these numbers took."));
 
+    WARNINGS = gauge("gpuslice_warnings", "kind",
+        "Warnings of gpuslice status, by kind.");
+
     SLICE_INFO = gauge("gpuslice_slice_info", "slice, fence, total, pod_uid",
         "1, with properties of the slice. fence is preload, counted (nothing is refused) or none.");
     SLICE_READABLE = gauge("gpuslice_slice_readable", SLICE,
@@ -92,7 +95,7 @@ families! {
     BYPASSING_PROCESSES = gauge("gpuslice_bypassing_processes", SHARE,
         "Processes of the slice that hold device memory without the library.");
 
-    GPU_INFO = gauge("gpuslice_gpu_info", "GPU, name", "1, with the name of the GPU.");
+    GPU_INFO = gauge("gpuslice_gpu_info", "GPU, name, unified", "1, with the name of the GPU.");
     GPU_TOTAL = bytes("gpuslice_gpu_total", GPU, "Memory of the GPU.");
     GPU_USED = bytes("gpuslice_gpu_used", GPU, "Memory of the GPU in use by all programs.");
     GPU_IN_SLICES = bytes("gpuslice_gpu_in_slices", GPU, "Used memory that slices count.");
@@ -127,8 +130,15 @@ mod tests {
         for family in ALL {
             let name = family.full_name();
             let letters = |one: char| one.is_ascii_lowercase() || one == '_';
-            assert!(name.starts_with("gpuslice_") && name.chars().all(letters), "{name}");
-            assert_eq!(name.ends_with("_total"), family.kind == Type::Counter, "{name}");
+            assert!(
+                name.starts_with("gpuslice_") && name.chars().all(letters),
+                "{name}"
+            );
+            assert_eq!(
+                name.ends_with("_total"),
+                family.kind == Type::Counter,
+                "{name}"
+            );
             assert!(family.help.ends_with('.'), "{name}");
             assert!(seen.insert(name));
         }

@@ -2,8 +2,10 @@
 //! Touches: everything that `status` touches; standard output, or the file of `--output`.
 //! Law: a slice that starts, ends or cannot be read never makes a collection fail.
 
+pub mod compatible;
 mod exposition;
 pub mod families;
+mod machine;
 mod slices;
 
 pub use exposition::{Family, Type};
@@ -11,8 +13,8 @@ pub use exposition::{Family, Type};
 use crate::base::{atomic_write, exit, streams};
 use crate::commands::cache::watch::Totals;
 use crate::commands::status::driver::Drivers;
-use crate::commands::status::gather;
 use crate::commands::status::process::Processes;
+use crate::commands::status::snapshot::Snapshot;
 use anyhow::Context;
 use exposition::Samples;
 use families as family;
@@ -94,6 +96,7 @@ pub(crate) struct Collector {
     places: HostPaths,
     compatible: Vec<Dialect>,
     drivers: Drivers,
+    indexes: Indexes,
 }
 
 impl Collector {
@@ -114,9 +117,20 @@ impl Collector {
         let start = Instant::now();
         let mut samples = Samples::default();
         let labels = |version: &str| Arc::new(vec![("version", version.to_owned())]);
-        samples.add(&family::BUILD_INFO, &labels(env!("CARGO_PKG_VERSION")), true);
-        let slices = gather::gather(&self.places, &Processes::default(), &mut self.drivers);
-        slices::add(&mut samples, &slices, &Indexes::new());
+        samples.add(
+            &family::BUILD_INFO,
+            &labels(env!("CARGO_PKG_VERSION")),
+            true,
+        );
+        let snapshot = Snapshot::take(&self.places, &Processes::default(), &mut self.drivers);
+        machine::remember(&mut self.indexes, &snapshot.cards);
+        machine::add_warnings(&mut samples, &snapshot);
+        slices::add(&mut samples, &snapshot.slices, &self.indexes);
+        machine::add_cards(&mut samples, &snapshot.cards);
+        machine::add_host(&mut samples, &self.places, &snapshot);
+        for dialect in &self.compatible {
+            compatible::add(&mut samples, *dialect, &snapshot, &self.indexes);
+        }
         let none = Arc::default();
         if let Some(totals) = cache {
             samples.add(&family::CACHE_DROPPED, &none, totals.dropped);
@@ -124,7 +138,11 @@ impl Collector {
             samples.add(&family::CACHE_KEPT, &none, totals.kept);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        samples.add(&family::COLLECTED, &none, now.unwrap_or_default().as_secs_f64());
+        samples.add(
+            &family::COLLECTED,
+            &none,
+            now.unwrap_or_default().as_secs_f64(),
+        );
         samples.add(&family::COLLECTION, &none, start.elapsed().as_secs_f64());
         samples.openmetrics().context("cannot write the metrics")
     }

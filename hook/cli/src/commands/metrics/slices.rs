@@ -6,6 +6,7 @@ use super::exposition::{Labels, Samples};
 use super::families as family;
 use crate::commands::status::model::{DeviceStatus, SliceStatus};
 use gpuslice_config::ledger::Kind;
+use gpuslice_host::base::time::seconds_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) fn add(samples: &mut Samples, slices: &[SliceStatus], indexes: &Index
 }
 
 /// Returns the labels of a slice.
-fn labels(slice: &SliceStatus) -> Labels {
+pub(super) fn labels(slice: &SliceStatus) -> Labels {
     let user = slice.user.map(|user| user.name()).unwrap_or_default();
     let pod = slice.pod.clone().unwrap_or_default();
     let first = slice.containers.first();
@@ -74,20 +75,19 @@ fn short(id: String) -> String {
 
 fn add_slice(samples: &mut Samples, slice: &SliceStatus, labels: Labels, indexes: &Indexes) {
     let mut info = labels.clone();
-    let fence = match (&slice.no_slice, slice.enforce) {
-        (Some(_), _) => "none",
-        (None, true) => "preload",
-        (None, false) => "counted",
-    };
     let uid = slice.pod.as_ref().map(|pod| pod.uid.clone());
     let own = Arc::new(labels.clone());
     samples.add(&family::SLICE_READABLE, &own, slice.error.is_none());
     samples.add(&family::SLICE_IN_FORCE, &own, slice.no_slice.is_none());
     if slice.error.is_none() {
-        info.push(("fence", fence.to_owned()));
+        info.push(("fence", slice.fence.name().to_owned()));
         info.push(("total", slice.total.to_owned()));
         info.push(("pod_uid", uid.unwrap_or_default()));
         samples.add(&family::SLICE_INFO, &Arc::new(info), true);
+    }
+    let started = slice.started.as_deref().and_then(seconds_of);
+    if let Some(started) = started {
+        samples.add(&family::STARTED, &own, started);
     }
     if let Some(uncounted) = slice.uncounted {
         samples.add(&family::UNCOUNTED, &own, uncounted);
@@ -114,7 +114,10 @@ fn add_share(samples: &mut Samples, device: &DeviceStatus, mut labels: Labels, i
     some(&family::LIMIT, device.limit);
     some(&family::FREE, device.left);
     some(&family::HEADROOM, Some(device.headroom));
-    some(&family::PROCESSES, device.used.and(count(&device.processes)));
+    some(
+        &family::PROCESSES,
+        device.used.and(count(&device.processes)),
+    );
     if let Some(refusals) = device.refusals {
         some(&family::REFUSALS, Some(refusals.count));
         some(&family::SHORTFALL, Some(refusals.worst_short_by));

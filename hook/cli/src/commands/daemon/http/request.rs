@@ -190,16 +190,31 @@ mod tests {
         let headers = [&b"GET / HTTP/1.1\r\n"[..], &b"a: b\r\n".repeat(65), b"\r\n"].concat();
         assert_eq!(status(&long), "431 Request Header Fields Too Large");
         assert_eq!(status(&headers), "431 Request Header Fields Too Large");
-        for strange in [&b"\0\0\0\0"[..], b"GET\r\n\r\n", b"GET / HTTP/3.0\r\n\r\n", b"\x16\x03\x01"] {
+        for strange in [
+            &b"\0\0\0\0"[..],
+            b"GET\r\n\r\n",
+            b"GET / HTTP/3.0\r\n\r\n",
+            b"\x16\x03\x01",
+        ] {
             assert_eq!(status(strange), "400 Bad Request", "{strange:?}");
         }
-        assert_eq!(status(b"POST /metrics HTTP/1.1\r\n\r\n"), "405 Method Not Allowed");
+        assert_eq!(
+            status(b"POST /metrics HTTP/1.1\r\n\r\n"),
+            "405 Method Not Allowed"
+        );
     }
 
     #[test]
     fn openmetrics_is_sent_to_those_who_ask_for_it() {
-        assert!(accepts_openmetrics(b"text/plain, Application/OpenMetrics-Text; version=1.0.0"));
-        for other in [&b"*/*"[..], b"text/plain", b"application/openmetrics-text;q=0", b"\xff"] {
+        assert!(accepts_openmetrics(
+            b"text/plain, Application/OpenMetrics-Text; version=1.0.0"
+        ));
+        for other in [
+            &b"*/*"[..],
+            b"text/plain",
+            b"application/openmetrics-text;q=0",
+            b"\xff",
+        ] {
             assert!(!accepts_openmetrics(other), "{other:?}");
         }
     }
