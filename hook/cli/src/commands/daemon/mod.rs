@@ -16,6 +16,8 @@ use http::request::{Request, Response};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -100,11 +102,26 @@ impl Exporter {
         }
     }
 
+    fn collect(&mut self, cache: Option<Totals>) -> anyhow::Result<String> {
+        let collected = self.collector.openmetrics(cache);
+        // A child that was killed because the driver did not answer has ended by now, or will have
+        // by a later collection. No other child is running.
+        let any = Pid::from_raw(-1);
+        let ended = |status| {
+            matches!(
+                status,
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
+            )
+        };
+        while ended(waitpid(any, Some(WaitPidFlag::WNOHANG))) {}
+        collected
+    }
+
     fn metrics(&mut self, accepts_openmetrics: bool, cache: Option<Totals>) -> Response {
         self.last.take_if(|last| last.at.elapsed() >= FRESH);
         let last = match self.last.take() {
             Some(last) => last,
-            None => match self.collector.openmetrics(cache) {
+            None => match self.collect(cache) {
                 Ok(text) => Collected::new(text),
                 Err(error) => return Response::failed(&format!("{error:#}\n")),
             },
