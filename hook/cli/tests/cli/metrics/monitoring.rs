@@ -49,7 +49,7 @@ fn prometheus_accepts_the_alerts_and_each_fires_when_it_should() {
     let tests = folder("tests/monitoring/alerts_test.yaml");
     promtool(
         &["check", "rules", "gpuslice-alerts.yaml"],
-        &[alerts.clone()],
+        std::slice::from_ref(&alerts),
     );
     promtool(
         &["test", "rules", "alerts_test.yaml"],

@@ -99,8 +99,9 @@ fn dechunked(body: &str) -> String {
         if size == 0 {
             break;
         }
-        whole.push_str(after.get(..size).unwrap_or(after));
-        rest = after.get(size + 2..).unwrap_or_default();
+        let (chunk, after) = after.split_at_checked(size).unwrap_or((after, ""));
+        whole.push_str(chunk);
+        rest = after.strip_prefix("\r\n").unwrap_or_default();
     }
     whole
 }
