@@ -78,6 +78,7 @@ pub(crate) enum Fence {
     None,
 }
 
+#[expect(dead_code, reason = "the table for people is about to use them")]
 impl Fence {
     /// Returns the fence as a word.
     pub(crate) fn name(self) -> &'static str {
@@ -89,7 +90,6 @@ impl Fence {
     }
 
     /// Returns the fence with its meaning.
-    #[expect(dead_code, reason = "the table for people is about to use it")]
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Fence::Preload => "preload: cooperative",
