@@ -28,6 +28,7 @@ preflight:
 clients: preflight ## the real programs that the tests and the demo run
 	tests/setup.sh clients
 	tests/setup.sh examples
+	tests/setup.sh monitoring
 
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers
@@ -170,12 +171,13 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	install -D -m 755 -t $(INTO)/bin $(BINARIES)/gpuslice-hook
 	ln -sfn gpuslice-hook $(INTO)/bin/gpuslice-runtime
 	install -D -m 644 -t $(INTO)/lib/gpuslice $(BINARIES)/libgpuslice.so
-	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
+	install -d -m 755 $(INTO)/share/gpuslice/hooks.d $(INTO)/share/gpuslice/monitoring $(INTO)/lib/systemd/system $(INTO)/share/doc/gpuslice/examples
 	@# Not where engines read hooks by themselves: `gpuslice runtime configure` puts them there.
 	for file in packaging/hooks.d/*.json; do $(HERE) $$file >$(INTO)/share/gpuslice/hooks.d/$${file##*/} || exit 1; done
+	for file in packaging/monitoring/*; do sed 's,/usr/share/gpuslice,$(PREFIX)/share/gpuslice,g' $$file >$(INTO)/share/gpuslice/monitoring/$${file##*/} || exit 1; done
 	for file in packaging/systemd/*; do $(HERE) $$file >$(INTO)/lib/systemd/system/$${file##*/} || exit 1; done
 	for file in packaging/examples/*; do $(HERE) $$file >$(INTO)/share/doc/gpuslice/examples/$${file##*/} || exit 1; done
-	chmod 644 $(INTO)/share/gpuslice/hooks.d/*gpuslice* $(INTO)/lib/systemd/system/gpuslice* $(INTO)/share/doc/gpuslice/examples/*
+	chmod 644 $(INTO)/share/gpuslice/hooks.d/*gpuslice* $(INTO)/share/gpuslice/monitoring/* $(INTO)/lib/systemd/system/gpuslice* $(INTO)/share/doc/gpuslice/examples/*
 	install -D -m 644 packaging/tmpfiles.d/gpuslice.conf $(INTO)/lib/tmpfiles.d/gpuslice.conf
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" != 0 ]; then \
 		echo "make install: /etc/gpuslice is left out: containers use it, and it needs root"; \

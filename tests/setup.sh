@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Installs the tools for building, the demo and the tests, or names a missing one in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book |
-#        fuzz | examples
+# What building, the demo and the tests need, installed or named in one line.
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -85,8 +84,19 @@ examples) # The readers of packaging/examples: schemas, a CEL evaluator, Compose
         echo "$wanted" >"$venv/installed"
     }
     ;;
+monitoring) # Prometheus and node_exporter as Debian has them: unpacked here, so that no service is started
+    place=$target/monitoring
+    for package in prometheus prometheus-node-exporter; do
+        [ -x "$place/usr/bin/$package" ] && continue
+        command -v apt-get >/dev/null || missing "$package" "from Debian, unpacked into $place"
+        [ "$(id -u)" != 0 ] || apt-get update -qq
+        mkdir -p "$place"
+        (cd "$place" && apt-get download -qq "$package") || missing "$package" "apt-get update"
+        dpkg-deb -x "$place/$package"_*.deb "$place"
+    done
+    ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring" >&2
     exit 2
     ;;
 esac

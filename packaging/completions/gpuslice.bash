@@ -46,6 +46,9 @@ _gpuslice() {
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
                 ;;
+            gpuslice,metrics)
+                cmd="gpuslice__subcmd__metrics"
+                ;;
             gpuslice,report)
                 cmd="gpuslice__subcmd__report"
                 ;;
@@ -77,7 +80,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
+            opts="-h -V --help --version run check status report metrics headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -379,6 +382,36 @@ _gpuslice() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__metrics)
+            opts="-h --output --format --compatible --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "prometheus openmetrics" -- "${cur}"))
+                    return 0
+                    ;;
+                --compatible)
+                    COMPREPLY=($(compgen -W "hami gpu-sharing" -- "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -30,6 +30,7 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a co
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Query every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the running slices: their limits, and the memory that each process holds'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show the device and host memory of slices by process, and its growth'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "metrics" -d 'Print the numbers of all slices as metrics, for Prometheus'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List or reset the headroom that runs have learned'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of each model file is in the page cache'
@@ -114,6 +115,13 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Dr
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l watch -d 'Refresh at the interval of --every, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l json -d 'Print JSON; with --watch, one line each time'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -l output -d 'Write to this file, which is replaced as a whole' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -l format -d 'The format: prometheus, the text format 0.0.4, or openmetrics, version 1.0' -r -f -a "prometheus\t'The text format 0.0.4 of Prometheus'
+openmetrics\t'`OpenMetrics` 1.0'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -l compatible -d 'Repeat numbers under the names of another exporter: hami, gpu-sharing' -r -f -a "hami\t'`HAMi`'
+gpu-sharing\t'NVIDIA\'s gpu-sharing operator'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'

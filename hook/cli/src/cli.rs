@@ -5,7 +5,8 @@ use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
 use crate::base::{exit, streams};
 use crate::commands::{
-    cache, cdi, check, devices, docs, driver_limit, engines, gc, headroom, report, run, status,
+    cache, cdi, check, daemon, devices, docs, driver_limit, engines, gc, headroom, metrics, report,
+    run, status,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -44,6 +45,8 @@ pub enum Verb {
     Status(status::Args),
     /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
+    /// Print the numbers of all slices as metrics, for Prometheus
+    Metrics(metrics::Args),
     /// List or reset the headroom that runs have learned
     Headroom(headroom::Args),
     /// Drop model files from the page cache
@@ -69,9 +72,9 @@ pub enum Verb {
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
-    /// Ask NVML for the processes on each GPU and print them as JSON (gpuslice's own child)
+    /// Ask NVML for the memory and processes of each GPU and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
-    DriverProcesses,
+    DriverProcesses(processes::Args),
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
     DriverLimitProbe(driver_limit::probe::Args),
@@ -87,8 +90,8 @@ pub enum Verb {
 #[must_use]
 pub fn main() -> c_int {
     streams::fill_closed();
-    if cache::watch::is_called() {
-        return c_int::from(cache::watch::entry());
+    if daemon::is_called() {
+        return c_int::from(daemon::entry());
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -145,6 +148,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
         Verb::Report(args) => report::main(&args),
+        Verb::Metrics(args) => metrics::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::DropCache(args) => cache::drop_cache(&args),
         Verb::Residency(args) => cache::residency(&args),
@@ -160,7 +164,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Check(args) => check::main(&args),
         Verb::CheckProbe(args) => check::query::probe::main(&args),
         Verb::InventoryProbe => probe::main(),
-        Verb::DriverProcesses => processes::main(),
+        Verb::DriverProcesses(args) => processes::main(&args),
         Verb::Watch(args) => watcher::main(&args),
     }
 }

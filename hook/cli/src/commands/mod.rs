@@ -4,12 +4,14 @@
 pub(crate) mod cache;
 pub(crate) mod cdi;
 pub(crate) mod check;
+pub mod daemon;
 pub(crate) mod devices;
 pub mod docs;
 pub(crate) mod driver_limit;
 pub(crate) mod engines;
 pub(crate) mod gc;
 pub(crate) mod headroom;
+pub mod metrics;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod status;

@@ -18,11 +18,19 @@ pub(crate) type Answer = Result<Inventory, CudaError>;
 /// # Errors
 /// When the answer cannot be written.
 pub(crate) fn main() -> anyhow::Result<u8> {
-    let answer: Answer = cuda::list().map(|cuda| merge(&cuda, nvml::list()));
+    let answer = ask();
     let mut out = std::io::stdout();
     writeln!(out, "\n{}", serde_json::to_string(&answer)?)?;
     out.flush()?;
     Ok(exit::SUCCESS)
+}
+
+/// Queries the driver, in this process.
+///
+/// # Errors
+/// CUDA's.
+pub(crate) fn ask() -> Answer {
+    cuda::list().map(|cuda| merge(&cuda, nvml::list()))
 }
 
 fn merge(cuda: &[CudaDevice], nvml: Option<NvmlList>) -> Inventory {

@@ -157,6 +157,12 @@ impl Promises {
         self.standing_and(Remains::Remove)
     }
 
+    /// Returns the promises in force, and removes nothing.
+    #[must_use]
+    pub(crate) fn standing_now(&self) -> Vec<Neighbour> {
+        self.standing_and(Remains::Keep)
+    }
+
     fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let containers = self.containers.as_deref().map(promises::read_folder);

@@ -16,9 +16,10 @@ use crate::slice::visible_gpus;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::admission::{AdmissionError, Holders};
 use gpuslice_host::slices::records::DeviceBudget;
-use gpuslice_host::slices::tenants::{FOLDER, Tenant};
+use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
 use nix::unistd::geteuid;
 use std::fs;
 use std::io;
@@ -173,6 +174,16 @@ pub(crate) struct Admitted {
     pub warnings: Vec<String>,
     /// The memory that is recorded for each GPU.
     pub budgets: Vec<DeviceBudget>,
+}
+
+/// Returns the slices admitted on a machine's GPUs. `simulated` is the state folder of a simulated
+/// machine.
+#[must_use]
+pub(crate) fn standing(simulated: Option<&Path>, places: &HostPaths) -> Vec<Tenant> {
+    match simulated.is_none() && places.root() != Path::new("/") {
+        true => tenants::living(&places.run().join(FOLDER)),
+        false => Folders::of(simulated).living(),
+    }
 }
 
 /// Decides whether a run fits beside the slices that hold memory of its GPUs.

@@ -84,7 +84,14 @@ impl Folders {
         }
     }
 
-    /// Locks the folders. If another process holds the lock too long, the run starts without it.
+    /// Reads the tenants of all folders, and removes nothing.
+    pub(super) fn living(&self) -> Vec<Tenant> {
+        self.each()
+            .flat_map(|folder| tenants::living(folder))
+            .collect()
+    }
+
+    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
     pub(super) fn lock(&self) -> Lock<'static> {
         let hooks = match geteuid().is_root() && !self.is_simulated() {
             // `Registry::lock` also creates the machine's folders.

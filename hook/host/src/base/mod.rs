@@ -7,4 +7,5 @@ pub mod paths;
 pub mod read;
 pub mod sys;
 pub mod text;
+pub mod time;
 pub(crate) mod uuid_text;

@@ -86,6 +86,23 @@ pub struct Member {
     /// Why it runs without its slice, if the library could not be loaded into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_slice: Option<String>,
+    /// Its place in Kubernetes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
+}
+
+/// A container's place in Kubernetes, as its engine recorded it. A part that is not known is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// The namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// The pod's uid.
+    pub uid: String,
+    /// The container's name in the pod.
+    pub container: String,
 }
 
 impl SliceRecord {

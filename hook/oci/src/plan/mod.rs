@@ -24,7 +24,7 @@ use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::slices::records::{DeviceBudget, unified};
+use gpuslice_host::slices::records::{DeviceBudget, Pod, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +96,9 @@ pub struct ContainerPlan {
     pub sandbox: Option<String>,
     /// The namespace whose share it counts against.
     pub namespace: Option<String>,
+    /// Its place in Kubernetes, which only its record needs.
+    #[serde(skip)]
+    pub pod: Option<Pod>,
     /// The budgets to admit.
     pub devices: Vec<DeviceBudget>,
     /// The files written on the host.
@@ -212,10 +215,12 @@ fn plan(
     };
     let files = vec![file("slice.json", text), file(PRELOAD, preload_list())];
     let promised = unified(&devices);
+    let place = who.place();
     Ok(ContainerPlan {
         name: who.title(),
         shared: asked.shared,
         sandbox: who.sandbox.filter(|_| asked.shared),
+        pod: place,
         namespace: who.namespace,
         files,
         mounts: mounts::mounts(given, &id, &slice, promised),

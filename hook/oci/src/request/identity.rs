@@ -3,6 +3,7 @@
 //! Law: engines let images write annotations (podman before 4.6 copies them), so no identity may
 //! grant more than the policy grants to every container.
 
+use gpuslice_host::slices::records::Pod;
 use std::collections::BTreeMap;
 
 /// Annotations, by name.
@@ -18,6 +19,7 @@ const NAMESPACES: [&str; 2] = [
     "io.kubernetes.pod.namespace",
 ];
 const PODS: [&str; 2] = ["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"];
+const UIDS: [&str; 2] = ["io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"];
 const SANDBOXES: [&str; 2] = [
     "io.kubernetes.cri.sandbox-id",
     "io.kubernetes.cri-o.SandboxID",
@@ -26,6 +28,9 @@ const TYPES: [&str; 2] = [
     "io.kubernetes.cri.container-type",
     "io.kubernetes.cri-o.ContainerType",
 ];
+
+/// The most letters of a name in Kubernetes. An image may write longer annotations.
+const LONGEST: usize = 253;
 
 /// The annotation in which CRI-O keeps the container's metadata from the request, in JSON.
 const METADATA: &str = "io.kubernetes.cri-o.Metadata";
@@ -50,6 +55,8 @@ pub struct Identity {
     pub pod: Option<String>,
     /// Its pod's namespace.
     pub namespace: Option<String>,
+    /// Its pod's uid.
+    pub uid: Option<String>,
     /// Its pod's id.
     pub sandbox: Option<String>,
     /// Whether it only holds the pod's namespaces.
@@ -74,9 +81,27 @@ impl Identity {
             name,
             pod: first(PODS),
             namespace: first(NAMESPACES),
+            uid: first(UIDS),
             is_sandbox: own_sandbox && first(TYPES).as_deref() == Some("sandbox"),
             sandbox,
         }
+    }
+
+    /// Its place in Kubernetes, for records; None for a container of no pod.
+    #[must_use]
+    pub fn place(&self) -> Option<Pod> {
+        self.pod.as_ref()?;
+        let [namespace, name, uid, container] = [&self.namespace, &self.pod, &self.uid, &self.name]
+            .map(|part| {
+                let part = part.as_deref().unwrap_or_default();
+                part.chars().take(LONGEST).collect()
+            });
+        Some(Pod {
+            namespace,
+            name,
+            uid,
+            container,
+        })
     }
 
     /// The display name: `namespace/pod/name`, or its id.
@@ -111,6 +136,7 @@ mod tests {
             ("io.kubernetes.cri.sandbox-id", "abc"),
             ("io.kubernetes.cri.sandbox-name", "web"),
             ("io.kubernetes.cri.sandbox-namespace", "team"),
+            ("io.kubernetes.cri.sandbox-uid", "a-b"),
         ]);
         let crio = annotations(&[
             ("io.kubernetes.container.name", "server"),
@@ -118,12 +144,21 @@ mod tests {
             ("io.kubernetes.cri-o.SandboxID", "abc"),
             ("io.kubernetes.pod.name", "web"),
             ("io.kubernetes.pod.namespace", "team"),
+            ("io.kubernetes.pod.uid", "a-b"),
         ]);
         let identity = Identity::of("id", &containerd);
         assert_eq!(identity, Identity::of("id", &crio));
         assert_eq!(identity.title(), "team/web/server");
         assert!(!identity.is_sandbox);
         assert_eq!(Identity::of("id", &Annotations::new()).title(), "id");
+        assert_eq!(Identity::of("id", &Annotations::new()).place(), None);
+        let place = Pod {
+            namespace: "team".to_owned(),
+            name: "web".to_owned(),
+            uid: "a-b".to_owned(),
+            container: "server".to_owned(),
+        };
+        assert_eq!(identity.place(), Some(place));
     }
 
     #[test]

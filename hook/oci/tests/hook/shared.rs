@@ -2,6 +2,8 @@
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, SPARKS_MEMINFO, is_root, text};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::records::{self, Pod};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -237,4 +239,36 @@ fn a_run_before_the_first_container_keeps_no_container_from_starting() {
         fs::remove_dir(host.run(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
         host.container("c2").is_given_its_slice();
     }
+}
+
+#[test]
+fn a_record_names_the_pod_of_its_container() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let annotations = [
+        ("gpuslice.io/memory", "8GiB"),
+        ("io.kubernetes.cri.container-name", "server"),
+        ("io.kubernetes.cri.sandbox-name", "web"),
+        ("io.kubernetes.cri.sandbox-namespace", "team"),
+        ("io.kubernetes.cri.sandbox-uid", "0e5c-11"),
+    ];
+    let one = host.asking("one", &annotations);
+    one.is_given_its_slice();
+    let plain = host.asking("plain", &[("gpuslice.io/memory", "8GiB")]);
+    plain.is_given_its_slice();
+    let places = HostPaths::below(host.path(""));
+    let records = records::records(&places).unwrap();
+    let pods: Vec<Option<Pod>> = records
+        .into_iter()
+        .map(|mut record| record.containers.remove(0).pod)
+        .collect();
+    let pod = Pod {
+        namespace: "team".to_owned(),
+        name: "web".to_owned(),
+        uid: "0e5c-11".to_owned(),
+        container: "server".to_owned(),
+    };
+    assert_eq!(pods, [Some(pod), None]);
 }

@@ -1,88 +1,39 @@
-//! `gpusliced`: drops model files from the page cache when their last user has ended. It serves
-//! programs that no preload reaches (static ones, Go's), and programs that were killed.
-//! Touches: fanotify on the filesystems that its configuration names, the page cache, standard
-//! error; the folders themselves, by reading them, if the kernel has lost events.
+//! Drops model files from the page cache when their last user has ended: a part of `gpusliced`. It
+//! serves programs that no preload reaches (static ones, Go's), and programs that were killed.
+//! Touches: fanotify on the filesystems that its policy names, the page cache; the folders
+//! themselves, by reading them, if the kernel has lost events.
 //! Law: it never blocks another process. A drop that comes too early costs a second read, no more.
 
-use super::choose::{Candidate, SUFFIXES, Walk, has_suffix};
+use super::choose::{Candidate, Walk, has_suffix};
 use super::evict::evict;
 use super::filesystem::Filesystem;
 use super::lease::{ignore_broken_leases, is_in_use};
-use super::resident::resident;
+use super::resident::{Resident, resident};
 use super::survey::open;
-use crate::base::{exit, streams, text};
+use crate::base::text;
 use anyhow::Context;
 use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
-use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Drops model files from the page cache when their last user is gone.
-#[derive(clap::Parser, Debug)]
-#[command(name = "gpusliced", version, max_term_width = 100, after_help = NOTES)]
-pub(crate) struct Args {
-    /// Its configuration
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "/etc/gpuslice/gpusliced.toml"
-    )]
-    pub config: PathBuf,
-}
-
-const NOTES: &str = "\
-Programs in a slice drop their own model files. gpusliced does it for those that no preload reaches,
-static and Go programs, and for what was killed. It is off unless it is configured and started:
-  cp /usr/share/doc/gpuslice/examples/gpusliced.toml /etc/gpuslice/
-  systemctl enable --now gpusliced
-
-The configuration:
-  paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every container sees it
-  smallest = \"64MiB\"           smaller files stay (default)
-  suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
-  settle_seconds = 2.0         how long nobody may have used a file (default)
-
-It requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched with the one below.";
-
-/// Prints a message under the daemon's own name.
-fn tell(message: &str) {
-    streams::tell_as("gpusliced", message);
-}
-
-/// The hint for a missing configuration.
-const EXAMPLE: &str = "an example is /usr/share/doc/gpuslice/examples/gpusliced.toml";
-
-/// The contents of the configuration.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Config {
-    paths: Vec<PathBuf>,
-    #[serde(default = "smallest")]
-    smallest: String,
-    #[serde(default = "suffixes")]
-    suffixes: Vec<String>,
-    #[serde(default = "settle_seconds")]
-    settle_seconds: f64,
-}
-
-fn smallest() -> String {
-    "64MiB".to_owned()
-}
-
-fn suffixes() -> Vec<String> {
-    SUFFIXES.map(str::to_owned).to_vec()
-}
-
-fn settle_seconds() -> f64 {
-    2.0
+/// The files to drop, as the daemon's configuration names them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Policy {
+    /// The folders, each of which stands for its whole filesystem.
+    pub(crate) paths: Vec<PathBuf>,
+    /// Smaller files stay.
+    pub(crate) smallest: Bytes,
+    /// The suffixes of model files.
+    pub(crate) suffixes: Vec<String>,
+    /// The time for which no process may have used a file.
+    pub(crate) settle: Duration,
 }
 
 /// A model file that a process has closed.
@@ -156,72 +107,133 @@ fn pause(settle: Duration, tries: u32) -> Duration {
 /// The most files waiting at once. Further files are missed and stay in the page cache.
 const PENDING: usize = 256;
 
-/// Watches until the daemon is stopped.
-///
-/// # Errors
-/// When the configuration cannot be read, or the kernel refuses to let it watch.
-pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
-    let text = fs::read_to_string(&args.config)
-        .with_context(|| format!("cannot read {} ({EXAMPLE})", args.config.display()))?;
-    let config: Config =
-        toml::from_str(&text).with_context(|| format!("in {}", args.config.display()))?;
-    let smallest: Bytes = config
-        .smallest
-        .parse()
-        .with_context(|| format!("smallest in {}", args.config.display()))?;
-    let settle = Duration::try_from_secs_f64(config.settle_seconds)
-        .with_context(|| format!("settle_seconds in {}", args.config.display()))?;
-    ignore_broken_leases();
-    let watched = watch(&config.paths)?;
-    for path in &config.paths {
-        tell(&format!("watching the filesystem of {}", path.display()));
+/// The numbers of bytes and files that were dropped since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// The bytes that were dropped.
+    pub(crate) dropped: u64,
+    /// The attempts that dropped at least a page.
+    pub(crate) drops: u64,
+    /// The bytes that were still cached after the last attempt at their file.
+    pub(crate) kept: u64,
+}
+
+/// The daemon's watch on the filesystems.
+pub(crate) struct Watcher {
+    policy: Policy,
+    fanotify: Fanotify,
+    released: HashMap<(u64, u64), Released>,
+    totals: Totals,
+    tell: fn(&str),
+}
+
+impl Watcher {
+    /// Starts to watch. `tell` prints messages.
+    ///
+    /// # Errors
+    /// When the kernel refuses to let it watch.
+    pub(crate) fn start(policy: Policy, tell: fn(&str)) -> anyhow::Result<Watcher> {
+        ignore_broken_leases();
+        let fanotify = watch(&policy.paths)?;
+        for path in &policy.paths {
+            tell(&format!("watching the filesystem of {}", path.display()));
+        }
+        Ok(Watcher {
+            policy,
+            fanotify,
+            released: HashMap::new(),
+            totals: Totals::default(),
+            tell,
+        })
     }
-    let mut released: HashMap<(u64, u64), Released> = HashMap::new();
-    loop {
-        wait(&watched, &released)?;
-        let LetGo { mut files, missed } = let_go(&watched)?;
+
+    /// Returns the descriptor that becomes readable when files were closed.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fanotify.as_fd()
+    }
+
+    /// Returns the time until the first file has settled; None if no file is waiting.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let due = self.released.values();
+        let due = due
+            .map(|file| file.due.saturating_duration_since(now))
+            .min();
+        // One millisecond late rather than early: an early wake-up would check again at once.
+        due.map(|due| due.saturating_add(Duration::from_millis(1)))
+    }
+
+    /// Returns the totals since the start.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Takes the files that were closed, and drops those that have settled.
+    ///
+    /// # Errors
+    /// When the kernel's events cannot be read.
+    pub(crate) fn turn(&mut self) -> anyhow::Result<()> {
+        self.take()?;
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .released
+            .extract_if(|_, file| file.due <= now)
+            .collect();
+        for (identity, Released { kept, tries, .. }) in due {
+            let Some(file) = kept.file() else {
+                continue;
+            };
+            let attempt = drop_if_unused(&file, self.tell);
+            let sum = self.totals.dropped.saturating_add(attempt.gone.get());
+            self.totals.dropped = sum;
+            let is_drop = u64::from(attempt.gone > Bytes::ZERO);
+            self.totals.drops = self.totals.drops.saturating_add(is_drop);
+            match Released::again(tries, file, attempt.outcome, self.policy.settle) {
+                Some(again) => {
+                    self.released.insert(identity, again);
+                }
+                None => self.totals.kept = self.totals.kept.saturating_add(attempt.left.get()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the files that were closed since the last turn.
+    fn take(&mut self) -> anyhow::Result<()> {
+        let LetGo { mut files, missed } = let_go(&self.fanotify)?;
         if missed {
-            tell("the kernel's event queue overflowed: checking all files");
-            files.extend(all(&config));
+            (self.tell)("the kernel's event queue overflowed: checking all files");
+            files.extend(all(&self.policy));
         }
         for file in files {
             let Ok(data) = file.metadata() else {
                 continue;
             };
             let wanted = data.is_file()
-                && data.len() >= smallest.get()
-                && has_suffix(&path_of(&file), &config.suffixes);
-            let known = released.contains_key(&(data.dev(), data.ino()));
-            let due = Instant::now().checked_add(settle);
-            if let (Some(due), true) = (due, wanted && (known || released.len() < PENDING)) {
+                && data.len() >= self.policy.smallest.get()
+                && has_suffix(&path_of(&file), &self.policy.suffixes);
+            let identity = (data.dev(), data.ino());
+            let has_room = self.released.len() < PENDING || self.released.contains_key(&identity);
+            let due = Instant::now().checked_add(self.policy.settle);
+            if let (Some(due), true) = (due, wanted && has_room) {
                 // The newer descriptor replaces the older one: only one is held at a time.
                 let fresh = Released {
                     kept: Kept::Open(file),
                     due,
                     tries: 0,
                 };
-                released.insert((data.dev(), data.ino()), fresh);
+                self.released.insert(identity, fresh);
             }
         }
-        let now = Instant::now();
-        let due: Vec<_> = released.extract_if(|_, file| file.due <= now).collect();
-        for (identity, Released { kept, tries, .. }) in due {
-            let Some(file) = kept.file() else {
-                continue;
-            };
-            let dropped = drop_if_unused(&file);
-            if let Some(again) = Released::again(tries, file, dropped, settle) {
-                released.insert(identity, again);
-            }
-        }
+        Ok(())
     }
 }
 
-/// Returns the model files of the configuration's folders, any of which may have been closed.
-fn all(config: &Config) -> Vec<File> {
-    let wanted = |path: &Path| has_suffix(path, &config.suffixes);
+/// Returns the model files of the policy's folders, any of which may have been closed.
+fn all(policy: &Policy) -> Vec<File> {
+    let wanted = |path: &Path| has_suffix(path, &policy.suffixes);
     let mut files = Vec::new();
-    Walk::all(&config.paths, &wanted, &mut |found| {
+    Walk::all(&policy.paths, &wanted, &mut |found| {
         if let Candidate::File(path) = found
             && files.len() < PENDING
         {
@@ -250,28 +262,6 @@ fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
             .with_context(|| format!("cannot watch the filesystem of {}", path.display()))?;
     }
     Ok(fanotify)
-}
-
-/// Waits for an event, or until the first file has settled.
-fn wait(watched: &Fanotify, released: &HashMap<(u64, u64), Released>) -> anyhow::Result<()> {
-    let now = Instant::now();
-    let due = released
-        .values()
-        .map(|file| file.due.saturating_duration_since(now))
-        .min();
-    let timeout = match due {
-        // One millisecond late rather than early: an early wake-up would check again at once.
-        Some(due) => PollTimeout::try_from(due.saturating_add(Duration::from_millis(1)))
-            .unwrap_or(PollTimeout::MAX),
-        None => PollTimeout::NONE,
-    };
-    match poll(
-        &mut [PollFd::new(watched.as_fd(), PollFlags::POLLIN)],
-        timeout,
-    ) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error).context("cannot wait for events"),
-    }
 }
 
 /// The events of one read.
@@ -318,62 +308,50 @@ enum Dropped {
     InUse,
 }
 
+/// An attempt to drop a file.
+struct Attempt {
+    outcome: Dropped,
+    /// The bytes that it dropped.
+    gone: Bytes,
+    /// The bytes that are still cached.
+    left: Bytes,
+}
+
 /// Drops a file that no other process has open or mapped.
-fn drop_if_unused(file: &File) -> Dropped {
-    let Ok(data) = file.metadata() else {
-        return Dropped::Done;
+fn drop_if_unused(file: &File, tell: fn(&str)) -> Attempt {
+    let attempt = |outcome, gone, left| Attempt {
+        outcome,
+        gone,
+        left,
     };
-    if is_in_use(file) {
-        return Dropped::InUse;
-    }
+    let Ok(data) = file.metadata() else {
+        return attempt(Dropped::Done, Bytes::ZERO, Bytes::ZERO);
+    };
+    let bytes = |seen: Option<Resident>| seen.map_or(Bytes::ZERO, |seen| seen.bytes);
     let on = Filesystem::of(file);
+    // A measurement may map the file, which would count as a use.
+    let is_in_use = is_in_use(file);
     let before = resident(file, &data, on).ok().flatten();
+    if is_in_use {
+        return attempt(Dropped::InUse, Bytes::ZERO, bytes(before));
+    }
     if matches!(on, Filesystem::Memory(_)) || before.is_some_and(|seen| seen.bytes == Bytes::ZERO) {
-        return Dropped::Done;
+        return attempt(Dropped::Done, Bytes::ZERO, Bytes::ZERO);
     }
     let shown = path_of(file);
     let shown = text::printable(&shown.display().to_string());
     match evict(file, &data, on, before, &mut |_| {}) {
         Ok(after) => {
-            let bytes = |seen: Option<super::resident::Resident>| {
-                seen.map_or(Bytes::ZERO, |seen| seen.bytes)
-            };
-            let gone = bytes(before).minus(bytes(after));
-            tell(&format!("dropped {gone} of {shown}, {} left", bytes(after)));
-            match bytes(after) {
-                Bytes::ZERO => Dropped::Done,
-                _ => Dropped::InPart,
+            let (gone, left) = (bytes(before).minus(bytes(after)), bytes(after));
+            tell(&format!("dropped {gone} of {shown}, {left} left"));
+            match left {
+                Bytes::ZERO => attempt(Dropped::Done, gone, left),
+                _ => attempt(Dropped::InPart, gone, left),
             }
         }
         Err(error) => {
             tell(&format!("cannot drop {shown}: {error}"));
-            Dropped::Done
-        }
-    }
-}
-
-/// Checks whether this executable was started under the daemon's name.
-#[must_use]
-pub(crate) fn is_called() -> bool {
-    let name = std::env::args_os().next();
-    name.is_some_and(|name| Path::new(&name).file_name() == Some("gpusliced".as_ref()))
-}
-
-/// The daemon's entry point: reads its arguments and watches.
-#[must_use]
-pub(crate) fn entry() -> u8 {
-    match <Args as clap::Parser>::try_parse() {
-        Ok(args) => main(&args).unwrap_or_else(|error| {
-            tell(&format!("{error:#}"));
-            exit::FAILED
-        }),
-        Err(error) => {
-            let _ = error.print();
-            if error.use_stderr() {
-                exit::FAILED
-            } else {
-                exit::SUCCESS
-            }
+            attempt(Dropped::Done, Bytes::ZERO, bytes(before))
         }
     }
 }

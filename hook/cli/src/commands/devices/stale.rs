@@ -21,20 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// because the list describes the host.
 #[must_use]
 pub(crate) fn of_this_host() -> Option<String> {
+    of_this_host_with(None)
+}
+
+/// Like [`of_this_host`], where the driver's answer may be known already.
+#[must_use]
+pub(crate) fn of_this_host_with(inventory: Option<&Inventory>) -> Option<String> {
     if current_slice::mounted().is_some() || sim::of_environment().is_some() {
         return None;
     }
-    stale(Path::new(DEVICES))
+    stale(Path::new(DEVICES), inventory)
 }
 
-fn stale(path: &Path) -> Option<String> {
+fn stale(path: &Path, inventory: Option<&Inventory>) -> Option<String> {
     let shown = path.display();
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => return Some(format!("cannot read {shown}, the list of GPUs: {error}")),
     };
-    let inventory = match ask::within(&[], "querying the driver for its GPUs", PATIENCE) {
+    let ask = || ask::within(&[], "querying the driver for its GPUs", PATIENCE);
+    let inventory = match inventory.cloned().map_or_else(ask, Ok) {
         Ok(inventory) => inventory,
         Err(error) => {
             return Some(format!(

@@ -144,7 +144,7 @@ pub fn man_pages(whole: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     whole.build();
     let mut pages = vec![("gpuslice.1".to_owned(), page(whole.clone(), "gpuslice")?)];
     add_pages(&whole, "gpuslice", &mut pages)?;
-    let daemon = crate::commands::cache::watch::Args::command();
+    let daemon = crate::commands::daemon::Args::command();
     pages.push((format!("{DAEMON}.1"), page(daemon, DAEMON)?));
     pages.extend(oci::pages());
     Ok(pages)

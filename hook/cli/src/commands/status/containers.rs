@@ -5,7 +5,7 @@ use gpuslice_config::promises;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::liveness;
-use gpuslice_host::slices::records::{self, Damaged, Member, RegistryError, SliceRecord};
+use gpuslice_host::slices::records::{self, Damaged, Member, Pod, RegistryError, SliceRecord};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;
 use serde_json::Value;
@@ -36,6 +36,20 @@ pub(super) struct ContainerSlice {
     /// The name of a container without a slice file and a ledger, because the hook could not make a
     /// slice.
     pub(super) unmade: Option<String>,
+    /// Its place in Kubernetes.
+    pub(super) pod: Option<Pod>,
+}
+
+/// Returns the place of a slice in Kubernetes. A slice that the containers of a pod share has no
+/// container's name.
+fn place(record: &SliceRecord, first: &ContainerStatus) -> Option<Pod> {
+    let mut members = record.containers.iter();
+    let member = members.find(|member| member.id == first.id)?;
+    let mut pod = member.pod.clone()?;
+    if record.shared {
+        pod.container.clear();
+    }
+    Some(pod)
 }
 
 impl ContainerSlice {
@@ -152,6 +166,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
         sealed: besides
             .sealed()
             .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
+        pod: place(record, first),
         unmade: (!record.has_slice(places)).then(|| record.name.clone()),
         containers,
     })

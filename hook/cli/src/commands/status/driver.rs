@@ -1,16 +1,20 @@
-//! Queries the memory that NVML reports for each process, to compare it with the ledgers.
-//! Touches: a child process that queries NVML; environments of processes of this user.
-//! Law: a driver that does not answer delays the status by three seconds, at most once in 30
-//! seconds. The status is printed even then.
+//! Queries the memory that NVML reports for each GPU and each process, to compare it with the
+//! ledgers.
+//! Touches: a child process that queries NVML and CUDA; environments of processes of this user.
+//! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
+//! is printed even then. CUDA is asked once: the GPUs of a machine and their sizes do not change.
 
 use super::process::{Processes, variable};
 use super::users::User;
-use crate::driver::ask;
-use crate::driver::processes::{DriverProcess, DriverProcesses};
+use crate::driver::ask::{self, AskError};
+use crate::driver::inventory::Inventory;
+use crate::driver::processes::{DriverAnswer, DriverCard, DriverProcess};
 use crate::driver::sim::{self, Sim};
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest wait for a driver's answer.
@@ -21,9 +25,10 @@ const PAUSE: Duration = Duration::from_secs(30);
 const MACHINES: usize = 8;
 
 /// A machine with GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Machine {
-    /// This machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Machine {
+    /// This machine; for a program of `gpuslice run --sim`, the machine on which it runs.
+    #[default]
     Real,
     /// A machine that a run of this user simulates.
     Simulated {
@@ -32,6 +37,19 @@ pub(super) enum Machine {
         /// The folder of its state.
         state: OsString,
     },
+}
+
+/// null for this machine; an object with name and state for a simulated one.
+impl Serialize for Machine {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let Machine::Simulated { name, state } = self else {
+            return out.serialize_none();
+        };
+        let mut map = out.serialize_map(Some(2))?;
+        map.serialize_entry("simulated", &name.to_string_lossy())?;
+        map.serialize_entry("state", &state.to_string_lossy())?;
+        map.end()
+    }
 }
 
 impl Machine {
@@ -44,9 +62,21 @@ impl Machine {
                 Some(OsString::from_vec(value))
             };
             let (name, state) = (value(sim::SIM)?, value(sim::STATE)?);
-            Some(Machine::Simulated { name, state })
+            // From inside, the simulated machine is this machine.
+            let is_ours = std::env::var_os(sim::SIM).as_ref() == Some(&name)
+                && std::env::var_os(sim::STATE).as_ref() == Some(&state)
+                && sim::of_environment().is_some();
+            (!is_ours).then_some(Machine::Simulated { name, state })
         };
-        simulated().unwrap_or(Machine::Real)
+        simulated().unwrap_or_default()
+    }
+
+    /// Returns the folder of a simulated machine's state.
+    pub(super) fn state(&self) -> Option<&Path> {
+        match self {
+            Machine::Real => None,
+            Machine::Simulated { state, .. } => Some(Path::new(state)),
+        }
     }
 
     /// Returns the environment variables with which a child queries the machine. The machine's name
@@ -62,43 +92,153 @@ impl Machine {
         Some(variables)
     }
 
-    fn ask(&self) -> Option<DriverProcesses> {
-        let question = [OsStr::from_bytes(b"driver-processes")];
-        let why = "querying the driver for its processes";
-        let variables = self.variables()?;
-        let answer =
-            ask::child_within::<Option<DriverProcesses>>(&question, &variables, why, PATIENCE);
-        answer.ok().flatten()
+    fn ask(&self, with_inventory: bool) -> Result<DriverAnswer, Option<AskError>> {
+        let question =
+            ["driver-processes", "--inventory"].map(|word| OsStr::from_bytes(word.as_bytes()));
+        let count = if with_inventory { 2 } else { 1 };
+        let why = "querying the driver for its GPUs and processes";
+        let variables = self.variables().ok_or(None)?;
+        let question = question.get(..count).unwrap_or_default();
+        ask::child_within(question, &variables, why, PATIENCE).map_err(Some)
     }
+}
+
+/// A driver that did not answer.
+#[derive(Debug)]
+struct Silent {
+    since: Instant,
+    why: Option<String>,
+}
+
+/// The memory and processes of a GPU or MIG instance, as the driver reports them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    pub(super) uuid: String,
+    pub(super) index: u32,
+    pub(super) name: String,
+    /// CUDA's total; NVML's without the reserved memory if CUDA was not asked or does not answer.
+    pub(super) total: Option<u64>,
+    /// The memory in use by NVML.
+    pub(super) used: Option<u64>,
+    /// Whether it shares the host's memory; None if CUDA was not asked or does not answer.
+    pub(super) unified: Option<bool>,
 }
 
 /// The drivers' answers, kept over all refreshes of `--watch`.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    silent: BTreeMap<Machine, Instant>,
-    answers: BTreeMap<Machine, DriverProcesses>,
+    silent: BTreeMap<Machine, Silent>,
+    answers: BTreeMap<Machine, Vec<DriverCard>>,
+    /// CUDA's answers; None for a machine on which CUDA does not work.
+    inventories: BTreeMap<Machine, Option<Inventory>>,
 }
 
 impl Drivers {
     /// Queries each of these machines.
     pub(super) fn look(&mut self, machines: BTreeSet<Machine>) {
         self.answers.clear();
-        self.silent.retain(|_, since| since.elapsed() < PAUSE);
+        self.silent
+            .retain(|_, silent| silent.since.elapsed() < PAUSE);
         for machine in machines.into_iter().take(MACHINES) {
             if self.silent.contains_key(&machine) {
                 continue;
             }
-            match machine.ask() {
-                Some(answer) => self.answers.insert(machine, answer).map_or((), drop),
-                None => self.silent.insert(machine, Instant::now()).map_or((), drop),
+            let asks_cuda = !self.inventories.contains_key(&machine);
+            match machine.ask(asks_cuda) {
+                Ok(answer) => self.keep(machine, answer, asks_cuda),
+                Err(error) => {
+                    let silent = Silent {
+                        since: Instant::now(),
+                        why: error.map(|error| error.to_string()),
+                    };
+                    self.silent.insert(machine, silent);
+                }
             }
         }
     }
 
+    fn keep(&mut self, machine: Machine, answer: DriverAnswer, asked_cuda: bool) {
+        let cards = answer.cards.unwrap_or_default();
+        if asked_cuda {
+            self.inventories.insert(machine.clone(), answer.inventory);
+        } else if let Some(Some(known)) = self.inventories.get(&machine) {
+            let is_known = |card: &DriverCard| {
+                let mut targets = known.targets();
+                card.divided || targets.any(|target| target.uuid.to_string() == card.uuid)
+            };
+            // A GPU was added or divided by MIG: CUDA is asked again at the next refresh.
+            if !cards.iter().all(is_known) {
+                self.inventories.remove(&machine);
+            }
+        }
+        self.answers.insert(machine, cards);
+    }
+
     /// Returns the processes on a GPU of a machine; empty if NVML does not report them.
     pub(super) fn processes(&self, machine: &Machine, uuid: &str) -> &[DriverProcess] {
-        let answer = self.answers.get(machine);
-        let listed = answer.and_then(|answer| answer.get(uuid));
-        listed.map_or(&[], Vec::as_slice)
+        let mut cards = self.answers.get(machine).into_iter().flatten();
+        let card = cards.find(|card| card.uuid == uuid);
+        let listed = card.and_then(|card| card.processes.as_deref());
+        listed.unwrap_or_default()
+    }
+
+    /// Returns the GPUs of a machine that CUDA reports; None if CUDA does not answer.
+    pub(super) fn inventory(&self, machine: &Machine) -> Option<&Inventory> {
+        self.inventories.get(machine)?.as_ref()
+    }
+
+    /// Returns the reasons why drivers were given up.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &str> {
+        self.silent
+            .values()
+            .filter_map(|silent| silent.why.as_deref())
+    }
+
+    /// Returns the machines that answered.
+    pub(super) fn machines(&self) -> BTreeSet<&Machine> {
+        let known = self.inventories.iter();
+        let known = known.filter_map(|(machine, known)| known.as_ref().map(|_| machine));
+        self.answers.keys().chain(known).collect()
+    }
+
+    /// Returns the devices of a machine from which programs allocate: GPUs, and MIG instances in
+    /// place of the GPUs that MIG divides.
+    pub(super) fn cards(&self, machine: &Machine) -> Vec<Card> {
+        let inventory = self.inventory(machine);
+        let targets = || inventory.into_iter().flat_map(Inventory::targets);
+        let answers = self.answers.get(machine).into_iter().flatten();
+        let answers = answers.filter(|card| !card.divided);
+        let mut cards: Vec<Card> = answers
+            .map(|card| {
+                let known = targets().find(|target| target.uuid.to_string() == card.uuid);
+                let memory = card.memory;
+                Card {
+                    uuid: card.uuid.clone(),
+                    index: card.index,
+                    name: card.name.clone(),
+                    total: known
+                        .map(|known| known.total.get())
+                        .filter(|total| *total > 0)
+                        .or(memory.map(|memory| memory.total)),
+                    used: memory.map(|memory| memory.used),
+                    unified: known.map(|known| known.integrated),
+                }
+            })
+            .collect();
+        for target in targets() {
+            let uuid = target.uuid.to_string();
+            if cards.iter().all(|card| card.uuid != uuid) {
+                cards.push(Card {
+                    uuid,
+                    index: target.device.index,
+                    name: target.device.name.clone(),
+                    total: Some(target.total.get()).filter(|total| *total > 0),
+                    used: None,
+                    unified: Some(target.integrated),
+                });
+            }
+        }
+        cards.sort_by_key(|card| card.index);
+        cards
     }
 }

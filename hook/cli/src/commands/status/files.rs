@@ -3,6 +3,7 @@
 
 use super::containers;
 use super::process::FileId;
+use super::strangers::PRIVATE;
 use super::users::{User, is_file_of};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
 use gpuslice_config::ledger::{MAX_SIZE, Record, Refusals, Snapshot};
@@ -51,7 +52,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let is_safe = |path: &Path| stranger.is_none_or(|user| is_file_of(user, path));
     let mut files = Files::default();
     if !is_safe(file) {
-        files.error = Some("its slice file can be read by its user and by root only".to_owned());
+        files.error = Some(PRIVATE.to_owned());
         files.is_private = true;
         return files;
     }

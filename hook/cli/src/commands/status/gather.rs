@@ -3,22 +3,20 @@
 
 use super::containers;
 use super::driver::{Drivers, Machine};
-use super::files::{self, LedgerFigures};
-use super::model::{DeviceStatus, Escaped, ProcessStatus, RefusalsShown, SliceStatus};
-use super::process::{self, FileId, Processes, Seen, variable};
+use super::files;
+use super::model::{DeviceStatus, Escaped, Fence, SliceStatus};
+use super::process::{self, Processes, Start, variable};
 use super::promised::Promised;
+use super::shares::{LedgerContents, devices};
+use super::strangers::{self, Strangers};
 use super::users::{self, User, with_rights_of};
-use crate::runs::headroom_store;
 use crate::slice::current as current_slice;
-use gpuslice_config::ledger::{Kind, Record, Refusals};
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
-use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A running slice whose files have not been read yet.
 #[derive(Debug)]
@@ -27,6 +25,8 @@ struct ListedSlice {
     /// The user; None in a container.
     user: Option<User>,
     pid: Option<i32>,
+    /// The moment of its registration, in seconds since 1970.
+    registered: Option<u64>,
     container: Option<containers::ContainerSlice>,
 }
 
@@ -41,6 +41,7 @@ struct Look<'a> {
     processes: &'a Processes,
     drivers: &'a Drivers,
     promised: Promised,
+    strangers: Strangers,
 }
 
 /// Collects all slices that are visible here.
@@ -48,6 +49,16 @@ pub(crate) fn gather(
     places: &HostPaths,
     processes: &Processes,
     drivers: &mut Drivers,
+) -> Vec<SliceStatus> {
+    gather_and_query(places, processes, drivers, &[])
+}
+
+/// Collects all slices that are visible here, and queries the drivers of further machines.
+pub(super) fn gather_and_query(
+    places: &HostPaths,
+    processes: &Processes,
+    drivers: &mut Drivers,
+    machines: &[Machine],
 ) -> Vec<SliceStatus> {
     let (found, damaged) = find(places, processes);
     let machine = |found: &ListedSlice| match found.container {
@@ -61,18 +72,30 @@ pub(crate) fn gather(
             (found, machine)
         })
         .collect();
-    // NVML is queried before the ledgers are read. The ledgers then already count all memory that
-    // NVML reports, and possibly memory that NVML does not report yet.
-    drivers.look(found.iter().map(|(_, machine)| machine.clone()).collect());
+    // NVML is queried before the ledgers are read: the ledgers then already count the memory that
+    // NVML reports.
+    let of_slices = found.iter().map(|(_, machine)| machine.clone());
+    drivers.look(of_slices.chain(machines.iter().cloned()).collect());
     let look = Look {
         processes,
         drivers,
         promised: Promised::default(),
+        strangers: Strangers::of(places),
     };
-    let slices = found
-        .into_iter()
-        .map(|(found, machine)| look.slice(found, &machine));
-    slices.chain(damaged).collect()
+    let slices = found.into_iter().map(|(found, machine)| {
+        let mut status = look.slice(&found, &machine);
+        status.fence = match (&status.no_slice, status.enforce) {
+            (Some(_), _) => Fence::None,
+            (None, false) if !status.is_private => Fence::Counted,
+            (None, _) => Fence::Preload,
+        };
+        status.machine = machine;
+        status
+    });
+    let mut slices: Vec<SliceStatus> = slices.collect();
+    look.add_unlisted(&mut slices);
+    slices.extend(damaged);
+    slices
 }
 
 fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<SliceStatus>) {
@@ -81,6 +104,7 @@ fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<Sli
             file,
             user: None,
             pid: None,
+            registered: None,
             container: None,
         };
         return (vec![mounted], Vec::new());
@@ -89,6 +113,7 @@ fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<Sli
         file: run.file,
         user: Some(run.user),
         pid: run.pid,
+        registered: run.registered,
         container: None,
     });
     let (held, damaged, unlisted) = match containers::held(places) {
@@ -107,6 +132,7 @@ fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<Sli
         file: held.file.clone(),
         user: Some(User(0)),
         pid: held.containers.first().map(|container| container.pid),
+        registered: None,
         container: Some(held),
     });
     let unreadable = damaged.into_iter().map(|damaged| SliceStatus {
@@ -119,49 +145,15 @@ fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<Sli
     (runs.chain(of_containers).collect(), unreadable.collect())
 }
 
-/// A ledger's contents, and the processes that it names.
-struct LedgerContents {
-    records: Vec<(Record, Option<Seen>)>,
-    refusals: BTreeMap<DeviceUuid, Refusals>,
-    is_damaged: bool,
-}
-
-impl LedgerContents {
-    fn new(
-        figures: LedgerFigures,
-        ledger: Option<&FileId>,
-        processes: &Processes,
-    ) -> LedgerContents {
-        // Two containers of one slice may both have a process 1. Each process is listed only once.
-        let mut taken = BTreeSet::new();
-        let mut seen = |record: &Record| {
-            let mut named = processes.find(record.pid, ledger?).into_iter();
-            let pid = named.find(|pid| taken.insert((record.device.map(|it| it.bytes), *pid)))?;
-            let name = process::name(pid)?;
-            Some(Seen { pid, name })
-        };
-        let records = figures.records.into_iter().map(|record| {
-            let seen = seen(&record);
-            (record, seen)
-        });
-        LedgerContents {
-            records: records.collect(),
-            refusals: figures.refusals,
-            is_damaged: figures.is_damaged,
-        }
-    }
-
-    fn processes(&self) -> impl Iterator<Item = u32> + '_ {
-        let seen = self.records.iter().filter_map(|(_, seen)| seen.as_ref());
-        seen.map(|seen| seen.pid)
-    }
-}
-
 impl Look<'_> {
-    fn slice(&self, found: ListedSlice, machine: &Machine) -> SliceStatus {
+    fn slice(&self, found: &ListedSlice, machine: &Machine) -> SliceStatus {
+        let start = self.start(found);
         let mut status = SliceStatus {
             pid: found.pid,
             user: found.user,
+            command: self.command(found),
+            started: start.as_ref().map(|start| start.moment.clone()),
+            age: start.map(|start| start.age),
             file: found.file.clone(),
             ..SliceStatus::default()
         };
@@ -169,6 +161,7 @@ impl Look<'_> {
         if let Some(held) = &found.container {
             status.containers = held.containers.clone();
             status.no_slice = held.no_slice();
+            status.pod = held.pod.clone();
             status.sealed = held.sealed;
             if let Some(name) = &held.unmade {
                 status.name.clone_from(name);
@@ -180,10 +173,17 @@ impl Look<'_> {
         status.error = files.error;
         status.is_private = files.is_private;
         status.ledger = files.ledger;
+        if status.is_private
+            && let Some(tenant) = self.strangers.of_run(found.pid, found.user)
+        {
+            strangers::describe(tenant, &mut status);
+            self.compare(found, machine, None, &mut status.devices);
+            return status;
+        }
         let Some(written) = files.slice else {
             return status;
         };
-        let slice = self.in_force(&found).unwrap_or(written);
+        let slice = self.in_force(found).unwrap_or(written);
         status.name = slice.name.as_str().to_owned();
         let meminfo = slice.meminfo.filter(|_| rights == User::own());
         status.meminfo = meminfo.map(|path| PathBuf::from(path.as_str()));
@@ -210,12 +210,47 @@ impl Look<'_> {
             let now = now.map(|budget| budget.memory.get());
             device.pending_limit = now.filter(|now| Some(*now) != device.limit);
         }
-        self.compare(&found, machine, held.as_ref(), &mut status.devices);
+        self.compare(found, machine, held.as_ref(), &mut status.devices);
         status
     }
 
-    /// Returns the slice with which the run's processes were started, because the slice file may
-    /// have been edited since.
+    /// Returns the start of the command; that of the registration if the command has ended.
+    fn start(&self, found: &ListedSlice) -> Option<Start> {
+        let command = found.pid().and_then(|pid| self.processes.start(pid));
+        command.or_else(|| found.registered.map(Start::at))
+    }
+
+    /// Returns the command of a slice. Only its user and root are shown it.
+    fn command(&self, found: &ListedSlice) -> Option<Vec<String>> {
+        let own = User::own();
+        let is_shown = own == User(0) || found.user == Some(own);
+        found
+            .pid()
+            .filter(|_| is_shown)
+            .and_then(process::command_line)
+    }
+
+    /// Adds the slices of which only the admission's records are visible.
+    fn add_unlisted(&self, slices: &mut Vec<SliceStatus>) {
+        for mut status in self.strangers.unlisted(slices) {
+            let pid = status.pid.and_then(|pid| u32::try_from(pid).ok());
+            let start = pid.and_then(|pid| self.processes.start(pid));
+            status.started = start.as_ref().map(|start| start.moment.clone());
+            status.age = start.map(|start| start.age);
+            let found = ListedSlice {
+                file: PathBuf::new(),
+                user: status.user,
+                pid: status.pid,
+                registered: None,
+                container: None,
+            };
+            self.compare(&found, &Machine::Real, None, &mut status.devices);
+            slices.push(status);
+        }
+    }
+
+    /// Returns the slice with which a run's processes were started. The slice file may have been
+    /// edited since.
     fn in_force(&self, found: &ListedSlice) -> Option<Slice> {
         let (user, None) = (found.user?, &found.container) else {
             return None;
@@ -245,13 +280,19 @@ impl Look<'_> {
                 let mut own = device.processes.iter_mut();
                 if let Some(known) = own.find(|one| one.pid == listed.pid && one.name.is_some()) {
                     known.driver_used = listed.used;
+                    add(&mut device.driver_used, listed.used);
                     continue;
                 }
                 let members = members.get_or_insert_with(|| self.members(found, held));
+                if found.user.is_some() && !self.processes.descends_from(listed.pid, members) {
+                    continue;
+                }
                 let mapped = self.processes.mapped(listed.pid);
                 let has_escaped = mapped.is_some_and(|mapped| mapped.driver && !mapped.library)
-                    && listed.used != Some(0)
-                    && (found.user.is_none() || self.processes.descends_from(listed.pid, members));
+                    && listed.used != Some(0);
+                if has_escaped || found.user.is_some() {
+                    add(&mut device.driver_used, listed.used);
+                }
                 if has_escaped {
                     device.without_library.push(Escaped {
                         pid: listed.pid,
@@ -280,86 +321,9 @@ impl Look<'_> {
     }
 }
 
-/// Returns the listed devices in their order, followed by the other devices in use.
-fn devices(file: &Path, slice: &Slice, held: Option<&LedgerContents>) -> Vec<DeviceStatus> {
-    let mut uuids: Vec<DeviceUuid> = slice.devices().map(|listed| listed.uuid).collect();
-    let used = held.iter().flat_map(|held| {
-        let held_on = held.records.iter().filter_map(|(record, _)| record.device);
-        held_on.chain(held.refusals.keys().copied())
-    });
-    for uuid in used {
-        if !uuids.contains(&uuid) {
-            uuids.push(uuid);
-        }
+/// Adds an amount that NVML may not report.
+fn add(sum: &mut Option<u64>, part: Option<u64>) {
+    if let Some(part) = part {
+        *sum = Some(sum.unwrap_or(0).saturating_add(part));
     }
-    let mut devices: Vec<DeviceStatus> = uuids
-        .into_iter()
-        .map(|uuid| device(file, slice, uuid, held))
-        .collect();
-    if let (true, Some(memory)) = (devices.is_empty(), slice.memory) {
-        devices.push(DeviceStatus {
-            limit: Some(memory.get()),
-            headroom: slice.headroom.get(),
-            ..DeviceStatus::default()
-        });
-    }
-    devices
-}
-
-fn device(
-    file: &Path,
-    slice: &Slice,
-    uuid: DeviceUuid,
-    held: Option<&LedgerContents>,
-) -> DeviceStatus {
-    let budget = slice.device(uuid);
-    let mut status = DeviceStatus {
-        device: Some(uuid.to_string()),
-        unified: budget.and_then(|budget| budget.integrated),
-        limit: budget.map(|budget| budget.memory.get()),
-        headroom: budget.map_or(0, |budget| budget.headroom.get()),
-        headroom_learned: headroom_store::is_learned(file, slice, uuid),
-        ..DeviceStatus::default()
-    };
-    let Some(held) = held else {
-        return status;
-    };
-    let own = held
-        .records
-        .iter()
-        .filter(|(record, _)| record.device == Some(uuid));
-    let (mut used, mut kinds) = (Bytes::ZERO, Kind::ALL.map(|kind| (kind, 0u64)));
-    for (record, seen) in own {
-        used = used.plus(Bytes::new(record.used));
-        for ((_, sum), (_, part)) in kinds.iter_mut().zip(record.by_kind) {
-            *sum = sum.saturating_add(part);
-        }
-        status.processes.push(ProcessStatus {
-            pid: seen.as_ref().map_or(record.pid, |seen| seen.pid),
-            name: seen.as_ref().map(|seen| seen.name.clone()),
-            used: record.used,
-            driver_used: None,
-            by_kind: by_kind(&record.by_kind),
-        });
-    }
-    status
-        .processes
-        .sort_by_key(|process| (std::cmp::Reverse(process.used), process.pid));
-    if !held.is_damaged {
-        status.by_kind = Some(by_kind(&kinds));
-        status.used = Some(used.get());
-        status.left = budget.map(|budget| budget.memory.minus(used).get());
-    }
-    let refusals = held.refusals.get(&uuid).copied();
-    status.refusals = Some(RefusalsShown {
-        count: refusals.map_or(0, |refusals| refusals.count),
-        worst_short_by: refusals.map_or(0, |refusals| refusals.regret.get()),
-    });
-    status
-}
-
-fn by_kind(kinds: &[(Kind, u64)]) -> Map<String, Value> {
-    let held = kinds.iter().filter(|(_, bytes)| *bytes > 0);
-    held.map(|(kind, bytes)| (kind.name().to_owned(), (*bytes).into()))
-        .collect()
 }

@@ -2,26 +2,32 @@
 //! Touches: the registry, slice files, ledgers (by reading), /proc, standard output; NVML, through
 //! the child process of `driver`. It never takes a lock for which another process waits.
 
-mod containers;
+mod cards;
+pub(crate) mod containers;
 pub(crate) mod driver;
 mod files;
 pub(crate) mod gather;
 pub(crate) mod model;
 pub(crate) mod process;
 mod promised;
+mod shares;
+pub(crate) mod snapshot;
+mod strangers;
 pub(crate) mod table;
 pub(crate) mod users;
+pub(crate) mod warnings;
 
 use crate::base::{exit, streams};
-use crate::commands::devices;
 use driver::Drivers;
 use gpuslice_host::base::paths::HostPaths;
-use model::SliceStatus;
+use model::{CardStatus, SliceStatus};
 use process::Processes;
 use serde::Serialize;
+use snapshot::Snapshot;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
+use warnings::Warning;
 
 /// `gpuslice status`.
 #[derive(clap::Args, Debug)]
@@ -78,9 +84,15 @@ const REST: &str = "\x1b[J";
 /// The JSON output.
 #[derive(Serialize)]
 struct Status<'a> {
+    schema: u32,
+    cards: &'a [CardStatus],
     slices: &'a [SliceStatus],
+    warnings: &'a [Warning],
     device_list: Option<&'a str>,
 }
+
+/// The version of the JSON output. It grows when a key is removed or changes its meaning.
+const SCHEMA: u32 = 1;
 
 /// Returns text that replaces the terminal's contents.
 pub(crate) fn on_screen(said: &str) -> String {
@@ -134,28 +146,29 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();
-    let stale = match args.root {
-        None => devices::stale::of_this_host(),
-        Some(_) => None,
-    };
-    let stale = stale.as_deref();
-    if let Some(stale) = stale.filter(|_| !screen) {
-        streams::tell(stale);
-    }
+    let mut is_first = true;
     loop {
-        let mut slices = gather::gather(&places, &Processes::default(), &mut drivers);
+        let mut now = Snapshot::take(&places, &Processes::default(), &mut drivers);
         if let Some(only) = &args.only {
-            slices = choose(slices, only, !args.watch)?;
+            now.slices = choose(now.slices, only, !args.watch)?;
         }
+        let stale = now.device_list.as_deref();
+        if let Some(stale) = stale.filter(|_| is_first && !screen) {
+            streams::tell(stale);
+        }
+        is_first = false;
         let status = Status {
-            slices: &slices,
+            schema: SCHEMA,
+            cards: &now.cards,
+            slices: &now.slices,
+            warnings: &now.warnings,
             device_list: stale,
         };
         let said = match (args.json, args.watch) {
             (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
             (true, true) => format!("{}\n", serde_json::to_string(&status)?),
-            (false, true) if !screen => format!("{}\n", table::table(&slices)),
-            (false, _) => table::table(&slices),
+            (false, true) if !screen => format!("{}\n", table::table(&now.slices)),
+            (false, _) => table::table(&now.slices),
         };
         let stale = stale.map_or(String::new(), |stale| format!("\n{stale}\n"));
         let said = match screen {
@@ -164,7 +177,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         };
         streams::print(said.as_bytes())?;
         if !args.watch {
-            let unread: Vec<String> = slices.iter().filter_map(SliceStatus::unread).collect();
+            let unread: Vec<String> = now.slices.iter().filter_map(SliceStatus::unread).collect();
             return Ok(tell_unread(&unread));
         }
         std::thread::sleep(INTERVAL);

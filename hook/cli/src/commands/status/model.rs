@@ -2,8 +2,10 @@
 //! Touches: nothing.
 
 use super::containers::ContainerStatus;
+use super::driver::Machine;
 use super::users::User;
 use crate::base::text;
+use gpuslice_host::slices::records::Pod;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -20,6 +22,16 @@ pub(crate) struct SliceStatus {
     pub(crate) containers: Vec<ContainerStatus>,
     /// The user who owns the slice; None in a container.
     pub(crate) user: Option<User>,
+    /// The command, word by word; None if it has ended, or belongs to another user.
+    pub(crate) command: Option<Vec<String>>,
+    /// The start of the command, as RFC 3339 in UTC; None if unknown.
+    pub(crate) started: Option<String>,
+    /// The seconds since the start.
+    pub(crate) age: Option<u64>,
+    /// The machine on which it runs.
+    pub(crate) machine: Machine,
+    /// The mechanism that holds the limit.
+    pub(crate) fence: Fence,
     /// The slice file.
     #[serde(serialize_with = "text::serialize_path")]
     pub(crate) file: PathBuf,
@@ -45,9 +57,46 @@ pub(crate) struct SliceStatus {
     pub(crate) promise: Option<PromiseStatus>,
     /// The slice's share of each device.
     pub(crate) devices: Vec<DeviceStatus>,
+    /// Its place in Kubernetes.
+    #[serde(skip)]
+    pub(crate) pod: Option<Pod>,
     /// The meminfo file that the slice names, if it belongs to this user.
     #[serde(skip)]
     pub(crate) meminfo: Option<PathBuf>,
+}
+
+/// The mechanism that holds a slice's limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Fence {
+    /// libgpuslice.so in each program refuses requests over the limit. A program can leave it.
+    #[default]
+    Preload,
+    /// Requests are counted and not refused.
+    Counted,
+    /// Programs do not load the library: the limit is not in force.
+    None,
+}
+
+#[expect(dead_code, reason = "the table for people is about to use them")]
+impl Fence {
+    /// Returns the fence as a word.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fence::Preload => "preload",
+            Fence::Counted => "counted",
+            Fence::None => "none",
+        }
+    }
+
+    /// Returns the fence with its meaning.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Fence::Preload => "preload: cooperative",
+            Fence::Counted => "counted: nothing is refused",
+            Fence::None => "none: the limit is not in force",
+        }
+    }
 }
 
 impl SliceStatus {
@@ -112,6 +161,33 @@ pub(crate) struct PromiseStatus {
     pub(crate) host_left: Option<u64>,
 }
 
+/// A GPU or MIG instance, and the slices' share of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct CardStatus {
+    /// The GPU's index in nvidia-smi. A MIG instance has that of its GPU.
+    pub(crate) index: u32,
+    /// The device's uuid.
+    pub(crate) device: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// The machine that has it.
+    pub(crate) machine: Machine,
+    /// The memory that programs can use in total; that of the host on unified memory.
+    pub(crate) total: Option<u64>,
+    /// The part of it in use by all programs: NVML's number; the host's on unified memory.
+    pub(crate) used: Option<u64>,
+    /// The part that the slices count.
+    pub(crate) in_slices: u64,
+    /// The part that no slice counts.
+    pub(crate) outside_slices: Option<u64>,
+    /// The sum of the slices' limits.
+    pub(crate) limits_sum: u64,
+    /// The memory that another slice can be given.
+    pub(crate) left_to_give: Option<u64>,
+    /// Whether it shares the host's memory.
+    pub(crate) unified: bool,
+}
+
 /// A slice's share of one device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct DeviceStatus {
@@ -132,6 +208,8 @@ pub(crate) struct DeviceStatus {
     pub(crate) used: Option<u64>,
     /// The unused part of the limit.
     pub(crate) left: Option<u64>,
+    /// The memory that NVML reports for the slice's processes; None if it reports none.
+    pub(crate) driver_used: Option<u64>,
     /// The memory in use by kind; None if unknown.
     pub(crate) by_kind: Option<Map<String, Value>>,
     /// The refused requests.
@@ -140,6 +218,13 @@ pub(crate) struct DeviceStatus {
     pub(crate) processes: Vec<ProcessStatus>,
     /// Processes of the slice that hold device memory but have not loaded the library.
     pub(crate) without_library: Vec<Escaped>,
+}
+
+impl DeviceStatus {
+    /// Returns the memory in use: by the ledger, or by NVML if the ledger is another user's.
+    pub(crate) fn used_or_reported(&self) -> Option<u64> {
+        self.used.or(self.driver_used)
+    }
 }
 
 /// A process that holds device memory and is neither counted nor limited.

@@ -9,9 +9,12 @@
 //! Law: /proc is read once per snapshot, whatever the number of slices and slots.
 
 use super::users::User;
+use gpuslice_host::base::time::rfc3339;
+use gpuslice_host::machine::process::ProcessId;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::{SysconfVar, sysconf};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,6 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A process that has mapped a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +103,27 @@ pub(super) struct Mapped {
     pub(super) driver: bool,
 }
 
+/// The start of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The moment, as RFC 3339 in UTC.
+    pub(super) moment: String,
+    /// The seconds since then.
+    pub(super) age: u64,
+}
+
+impl Start {
+    /// Returns the start at a moment in seconds since 1970.
+    pub(super) fn at(moment: u64) -> Start {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_secs());
+        Start {
+            moment: rfc3339(moment),
+            age: now.saturating_sub(moment),
+        }
+    }
+}
+
 /// The processes of this machine at one moment. Each fact is read only on demand.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
@@ -106,6 +131,7 @@ pub(crate) struct Processes {
     by_own_number: OnceCell<BTreeMap<u32, Vec<u32>>>,
     by_slice_file: OnceCell<BTreeMap<Vec<u8>, Vec<u32>>>,
     mapped: RefCell<BTreeMap<u32, Option<Rc<Mapped>>>>,
+    boot: OnceCell<Option<u64>>,
 }
 
 impl Processes {
@@ -225,7 +251,34 @@ impl Processes {
     }
 }
 
-/// Returns the pid namespace of a process. The process id 0 stands for this process.
+impl Processes {
+    /// Returns the start of a process; None if it has ended.
+    pub(super) fn start(&self, pid: u32) -> Option<Start> {
+        let process = ProcessId::of(i32::try_from(pid).ok()?)?;
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten()?;
+        let since_boot = process.start_time.checked_div(u64::try_from(ticks).ok()?)?;
+        let boot = self.boot.get_or_init(boot_time);
+        Some(Start::at((*boot)?.saturating_add(since_boot)))
+    }
+}
+
+/// Returns the moment of the machine's start, in seconds since 1970.
+fn boot_time() -> Option<u64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    line.trim().parse().ok()
+}
+
+/// Returns the command line of a process, word by word; None if it is not visible or empty.
+pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = line.strip_suffix(&[0]).unwrap_or(&line);
+    let words = line.split(|byte| *byte == 0);
+    let words = words.map(|word| String::from_utf8_lossy(word).into_owned());
+    (!line.is_empty()).then(|| words.collect())
+}
+
+/// Returns the pid namespace of a process; 0 means this process.
 fn pid_namespace(pid: u32) -> Option<PathBuf> {
     let process = match pid {
         0 => "self".to_owned(),

@@ -45,14 +45,23 @@ pub(super) struct Run {
     pub(super) file: PathBuf,
     /// The command's process, if it is still running.
     pub(super) pid: Option<i32>,
+    /// The moment of its registration, in seconds since 1970; None if its registry is not visible.
+    pub(super) registered: Option<u64>,
 }
 
 impl Run {
     fn of(user: User, entry: Entry) -> Run {
         let lives = |pid: &Pid| Path::new(&format!("/proc/{pid}")).exists();
         let pid = entry.pid.filter(lives).map(Pid::as_raw);
+        let facts = fs::symlink_metadata(&entry.link).ok();
+        let registered = facts.and_then(|facts| u64::try_from(facts.mtime()).ok());
         let file = entry.file;
-        Run { user, file, pid }
+        Run {
+            user,
+            file,
+            pid,
+            registered,
+        }
     }
 }
 
@@ -85,7 +94,10 @@ fn registered_by_others() -> Vec<Run> {
             running.sort_by(|one, other| one.link.file_name().cmp(&other.link.file_name()));
             running
         });
-        runs.extend(entries.into_iter().map(|entry| Run::of(user, entry)));
+        runs.extend(with_rights_of(user, || {
+            let runs = entries.into_iter().map(|entry| Run::of(user, entry));
+            runs.collect::<Vec<_>>()
+        }));
     }
     runs
 }
@@ -99,7 +111,12 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
         let file = folder.join(run_dir::SLICE);
         let lives = |pid: &i32| Path::new(&format!("/proc/{pid}")).exists();
         let pid = Some(command).filter(lives);
-        Some(Run { user, file, pid })
+        Some(Run {
+            user,
+            file,
+            pid,
+            registered: None,
+        })
     });
     others.collect()
 }

@@ -67,6 +67,7 @@ impl Host {
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
                 no_slice: None,
+                pod: None,
             }],
         };
         registry.write(&record).unwrap();

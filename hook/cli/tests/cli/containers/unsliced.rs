@@ -24,6 +24,7 @@ fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
         owner: InitProcess::of(i32::try_from(pid).unwrap()).unwrap(),
         bundle: "/bundle".into(),
         drops: Vec::new(),
+        pod: None,
         no_slice: Some(WHY.to_owned()),
     };
     let record = SliceRecord {

@@ -276,11 +276,29 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
 
 #[test]
 fn the_daemons_example_is_installed_and_understood() {
-    let config = packaging("examples/gpusliced.toml");
-    let table: toml::Table = read("examples/gpusliced.toml").parse().unwrap();
-    let keys: Vec<&str> = table.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["paths", "settle_seconds", "smallest"]);
-    assert!(config.exists());
+    let example = read("examples/gpusliced.toml");
+    let table: toml::Table = example.parse().unwrap();
+    assert_eq!(table.keys().collect::<Vec<_>>(), ["metrics"]);
+    // With the lines that are commented out, it has every key. The daemon reads both.
+    let setting = |line: &str| {
+        let line = line.strip_prefix('#').unwrap_or(line);
+        (!line.starts_with(' ')).then(|| line.to_owned())
+    };
+    let all: Vec<String> = example.lines().filter_map(setting).collect();
+    let all = all.join("\n");
+    let table: toml::Table = all.parse().unwrap();
+    let keys = |name: &str| {
+        let keys = table[name].as_table().unwrap().keys();
+        keys.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(keys("metrics"), ["compatible", "listen"]);
+    assert_eq!(
+        keys("page-cache"),
+        ["paths", "settle_seconds", "smallest", "suffixes"]
+    );
+    for text in [&example, &all] {
+        assert_eq!(gpuslice_cli::commands::daemon::check(text), Ok(()));
+    }
     let makefile = read("../Makefile");
     assert!(makefile.contains("packaging/examples/*"));
     // Without a configuration the unit must fail visibly. A condition would skip it silently.

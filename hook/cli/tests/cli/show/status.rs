@@ -65,10 +65,8 @@ pub(super) const NOTHING: &str = "no slices are running\n";
 fn nothing_is_running_where_nothing_was_started() {
     let home = Home::new();
     assert_eq!(status(&home, &[]), NOTHING);
-    assert_eq!(
-        status(&home, &["--json"]),
-        "{\n  \"slices\": [],\n  \"device_list\": null\n}\n"
-    );
+    let nothing = "{\n  \"schema\": 1,\n  \"cards\": [],\n  \"slices\": [],\n  \"warnings\": [],\n  \"device_list\": null\n}\n";
+    assert_eq!(status(&home, &["--json"]), nothing);
     assert_eq!(fs::read_dir(home.runtime.path()).unwrap().count(), 0);
 }
 
@@ -103,23 +101,44 @@ fn who_holds_what_is_shown_while_it_is_held() {
     ];
     assert_eq!(words, [&["PID", "USED", "NAME", "BY", "KIND"][..], &row]);
 
-    let json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
+    let mut json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
     let by_kind = json!({"linear": 3u64 << 30, "context": 256 << 20});
     let used = 13u64 << 28;
-    let expected = json!({"slices": [{
-        "name": "llama", "pid": pid, "user": own_user(), "file": config,
+    let started = json["slices"][0]["started"].take();
+    let started = started.as_str().unwrap();
+    assert!(started.len() == 20 && started.ends_with('Z'), "{started}");
+    assert!(json["slices"][0]["age"].take().as_u64().unwrap() < 600);
+    let machine = json["slices"][0]["machine"].clone();
+    assert_eq!(machine["simulated"], "rtx3090");
+    let (total, held) = (
+        25_438_126_080u64,
+        json["cards"][0]["used"].as_u64().unwrap(),
+    );
+    let cards = json!([{
+        "index": 0, "device": GPU, "name": "NVIDIA GeForce RTX 3090", "machine": machine,
+        "total": total, "used": held, "in_slices": used, "outside_slices": held.saturating_sub(used),
+        "limits_sum": 8u64 << 30, "left_to_give": total - (8 << 30), "unified": false,
+    }]);
+    let command = json!(["sh", "-c", "echo $GPUSLICE_CONFIG; read line"]);
+    let device = json!({
+        "device": GPU, "limit": 8u64 << 30, "pending_limit": null, "headroom": 0,
+        "headroom_learned": false, "used": used, "left": 19u64 << 28, "driver_used": null,
+        "by_kind": by_kind, "refusals": {"count": 2, "worst_short_by": 143 << 20},
+        "processes": [{
+            "pid": own, "name": name, "used": used, "driver_used": null, "by_kind": by_kind,
+        }],
+        "without_library": [],
+    });
+    let slice = json!({
+        "name": "llama", "pid": pid, "user": own_user(), "command": command, "started": null,
+        "age": null, "machine": machine, "fence": "preload", "file": config,
         "no_slice": null, "ledger": ledger_of(&config), "sealed": null,
         "enforce": true, "total": "slice", "uncounted": 0, "error": null, "promise": null,
-        "devices": [{
-            "device": GPU, "limit": 8u64 << 30, "pending_limit": null, "headroom": 0, "headroom_learned": false,
-            "used": used, "left": 19u64 << 28, "by_kind": by_kind,
-            "refusals": {"count": 2, "worst_short_by": 143 << 20},
-            "processes": [{
-                "pid": own, "name": name, "used": used, "driver_used": null, "by_kind": by_kind,
-            }],
-            "without_library": [],
-        }],
-    }], "device_list": null});
+        "devices": [device],
+    });
+    let expected = json!({
+        "schema": 1, "cards": cards, "slices": [slice], "warnings": [], "device_list": null,
+    });
     assert_eq!(json, expected);
     end(child);
 }
@@ -225,7 +244,7 @@ fn a_watch_goes_on_until_it_is_interrupted() {
         (&["--watch"][..], [NOTHING, "\n", NOTHING]),
         (
             &["--watch", "--json"],
-            ["{\"slices\":[],\"device_list\":null}\n"; 3],
+            ["{\"schema\":1,\"cards\":[],\"slices\":[],\"warnings\":[],\"device_list\":null}\n"; 3],
         ),
     ] {
         let home = Home::new();

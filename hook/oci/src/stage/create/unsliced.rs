@@ -48,6 +48,7 @@ pub(crate) fn record(
             bundle: state.bundle.clone(),
             drops: Vec::new(),
             no_slice: Some(why.to_owned()),
+            pod: who.place(),
         }],
     })?;
     Ok(())

@@ -1,0 +1,248 @@
+//! `gpusliced`: watches the page cache and serves metrics, as far as it is configured.
+//! Touches: its configuration, standard error; everything that its two parts touch.
+//! Law: one thread, which never waits for a client.
+
+mod config;
+mod http;
+
+use crate::base::{exit, streams};
+use crate::commands::cache::watch::{Totals, Watcher};
+use crate::commands::metrics::{self, Collector, Format};
+use anyhow::Context;
+use config::{Address, Config};
+use gpuslice_host::base::paths::HostPaths;
+use http::Server;
+use http::request::{Request, Response};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Serves metrics of slices, and drops model files from the page cache when their last user is gone.
+#[derive(clap::Parser, Debug)]
+#[command(name = "gpusliced", version, max_term_width = 100, after_help = NOTES)]
+pub(crate) struct Args {
+    /// Its configuration
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/gpuslice/gpusliced.toml"
+    )]
+    pub config: PathBuf,
+
+    /// The hook's folders are below this one (for tests)
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub root: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+gpusliced is off unless it is configured and started. Each part is off unless its table is there:
+  cp /usr/share/doc/gpuslice/examples/gpusliced.toml /etc/gpuslice/
+  systemctl enable --now gpusliced
+
+Metrics: GET /metrics for Prometheus, as gpuslice metrics prints them; GET /healthz.
+  [metrics]
+  listen = \"127.0.0.1:9835\"    or \"[::]:9835\", or the path of a Unix socket, or a list of these
+  compatible = [\"hami\", \"gpu-sharing\"]   also under the names of these exporters (default: none)
+
+There is no encryption and no password: whoever can connect reads the names, sizes and users of all
+slices. Numbers are collected when they are asked for, at most once a second.
+
+The page cache: programs in a slice drop their own model files. gpusliced does it for those that no
+preload reaches, static and Go programs, and for what was killed.
+  [page-cache]
+  paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every container sees it
+  smallest = \"64MiB\"           smaller files stay (default)
+  suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
+  settle_seconds = 2.0         how long nobody may have used a file (default)
+
+The page cache requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched
+with the one below. Metrics of other users' slices require root. While a large file is dropped, a
+scrape waits.";
+
+/// Prints a message under the daemon's own name.
+fn tell(message: &str) {
+    streams::tell_as(NAME, message);
+}
+
+/// The name under which this executable acts as the daemon.
+const NAME: &str = "gpusliced";
+
+/// The hint for a missing configuration.
+const EXAMPLE: &str = "an example is /usr/share/doc/gpuslice/examples/gpusliced.toml";
+
+/// The age up to which collected numbers are served again, so that clients cannot keep this process
+/// busy.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Metrics that were collected, in both formats.
+struct Collected {
+    at: Instant,
+    openmetrics: Rc<[u8]>,
+    prometheus: Rc<[u8]>,
+}
+
+/// Answers requests.
+struct Exporter {
+    collector: Collector,
+    last: Option<Collected>,
+}
+
+impl Exporter {
+    fn answer(&mut self, request: &Request, cache: Option<Totals>) -> Response {
+        match request.path.as_str() {
+            "/metrics" => self.metrics(request.accepts_openmetrics, cache),
+            "/healthz" => Response::text("ok\n"),
+            _ => Response::not_found(),
+        }
+    }
+
+    fn collect(&mut self, cache: Option<Totals>) -> anyhow::Result<String> {
+        let collected = self.collector.openmetrics(cache);
+        // A child that was killed because the driver did not answer has ended by now, or will have
+        // by a later collection. No other child is running.
+        let any = Pid::from_raw(-1);
+        let ended = |status| {
+            matches!(
+                status,
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..))
+            )
+        };
+        while ended(waitpid(any, Some(WaitPidFlag::WNOHANG))) {}
+        collected
+    }
+
+    fn metrics(&mut self, accepts_openmetrics: bool, cache: Option<Totals>) -> Response {
+        self.last.take_if(|last| last.at.elapsed() >= FRESH);
+        let last = match self.last.take() {
+            Some(last) => last,
+            None => match self.collect(cache) {
+                Ok(text) => Collected::new(text),
+                Err(error) => return Response::failed(&format!("{error:#}\n")),
+            },
+        };
+        let last = self.last.insert(last);
+        match accepts_openmetrics {
+            true => Response::ok(OPENMETRICS, Rc::clone(&last.openmetrics)),
+            false => Response::ok(PROMETHEUS, Rc::clone(&last.prometheus)),
+        }
+    }
+}
+
+impl Collected {
+    fn new(openmetrics: String) -> Collected {
+        let prometheus = metrics::in_format(openmetrics.clone(), Format::Prometheus);
+        Collected {
+            at: Instant::now(),
+            openmetrics: openmetrics.into_bytes().into(),
+            prometheus: prometheus.into_bytes().into(),
+        }
+    }
+}
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Checks a configuration.
+///
+/// # Errors
+/// The reason why it cannot be used.
+pub fn check(text: &str) -> Result<(), String> {
+    let parsed = config::parse(text).map(drop);
+    parsed.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+}
+
+/// Works until the daemon is stopped.
+fn main(args: &Args) -> anyhow::Result<u8> {
+    let text = fs::read_to_string(&args.config)
+        .with_context(|| format!("cannot read {} ({EXAMPLE})", args.config.display()))?;
+    let Config {
+        page_cache,
+        metrics,
+    } = config::parse(&text).with_context(|| format!("in {}", args.config.display()))?;
+    // SAFETY: no handler is installed. A client that closes its connection must not end the daemon.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    let mut watcher = page_cache
+        .map(|policy| Watcher::start(policy, tell))
+        .transpose()?;
+    let mut served = None;
+    if let Some(metrics) = metrics {
+        let server = Server::start(&metrics.listen)?;
+        tell_addresses(&server, &metrics.listen);
+        let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
+        let exporter = Exporter {
+            collector: Collector::new(places, metrics.compatible),
+            last: None,
+        };
+        served = Some((server, exporter));
+    }
+    loop {
+        wait(watcher.as_ref(), served.as_ref().map(|(server, _)| server))?;
+        if let Some(watcher) = &mut watcher {
+            watcher.turn()?;
+        }
+        let totals = watcher.as_ref().map(Watcher::totals);
+        if let Some((server, exporter)) = &mut served {
+            server.turn(&mut |request| exporter.answer(request, totals));
+        }
+    }
+}
+
+fn tell_addresses(server: &Server, configured: &[Address]) {
+    for address in server.addresses() {
+        tell(&format!("metrics are at http://{address}/metrics"));
+    }
+    for address in configured {
+        if let Address::Unix(path) = address {
+            tell(&format!("metrics are at {}", path.display()));
+        }
+    }
+}
+
+/// Waits for an event of any part, or until something is due.
+fn wait(watcher: Option<&Watcher>, server: Option<&Server>) -> anyhow::Result<()> {
+    let mut wanted = Vec::new();
+    wanted.extend(watcher.map(|one| PollFd::new(one.descriptor(), PollFlags::POLLIN)));
+    wanted.extend(server.into_iter().flat_map(Server::wanted));
+    let due = watcher.and_then(Watcher::due);
+    let due = due.into_iter().chain(server.and_then(Server::due)).min();
+    let timeout = match due {
+        Some(due) => PollTimeout::try_from(due).unwrap_or(PollTimeout::MAX),
+        None => PollTimeout::NONE,
+    };
+    match poll(&mut wanted, timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for events"),
+    }
+}
+
+/// Checks whether this executable was started under the daemon's name.
+#[must_use]
+pub(crate) fn is_called() -> bool {
+    let name = std::env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_name() == Some(NAME.as_ref()))
+}
+
+/// The daemon's entry point: reads its arguments and works.
+#[must_use]
+pub(crate) fn entry() -> u8 {
+    match <Args as clap::Parser>::try_parse() {
+        Ok(args) => main(&args).unwrap_or_else(|error| {
+            tell(&format!("{error:#}"));
+            exit::FAILED
+        }),
+        Err(error) => {
+            let _ = error.print();
+            if error.use_stderr() {
+                exit::FAILED
+            } else {
+                exit::SUCCESS
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Computes for each GPU how much of it slices hold, what else holds it, and what is left to give.
+//! Touches: the records of admission; on unified memory the host's meminfo and promises.
+//! Law: memory that slices were admitted for is not left to give, whether they use it or not.
+
+use super::driver::{Card, Drivers, Machine};
+use super::model::{CardStatus, DeviceStatus, SliceStatus};
+use crate::runs::admission::Room;
+use crate::runs::promise::{self, Promises};
+use crate::runs::tenancy;
+use gpuslice_config::slice::host_reserve;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::tenants::Tenant;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Returns the GPUs and MIG instances of every machine that answers.
+pub(super) fn cards(
+    places: &HostPaths,
+    drivers: &Drivers,
+    slices: &[SliceStatus],
+) -> Vec<CardStatus> {
+    let mut cards = Vec::new();
+    for machine in drivers.machines() {
+        let tenants = tenancy::standing(machine.state(), places);
+        let own: Vec<&SliceStatus> = slices
+            .iter()
+            .filter(|slice| slice.machine == *machine)
+            .collect();
+        let facts = drivers.cards(machine).into_iter();
+        cards.extend(facts.map(|facts| card(facts, machine, &tenants, &own)));
+    }
+    cards
+}
+
+fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStatus]) -> CardStatus {
+    // Runs that share a ledger are one slice.
+    let mut ledgers = BTreeSet::new();
+    let counts_once = |slice: &&&SliceStatus| {
+        slice
+            .ledger
+            .as_ref()
+            .is_none_or(|ledger| ledgers.insert(ledger.clone()))
+    };
+    let shares: Vec<&DeviceStatus> = slices
+        .iter()
+        .filter(counts_once)
+        .flat_map(|slice| &slice.devices)
+        .filter(|device| device.device.as_ref() == Some(&facts.uuid))
+        .collect();
+    let is_unified = shares.iter().any(|share| share.unified == Some(true));
+    let unified = facts.unified.unwrap_or(is_unified);
+    let mut card = CardStatus {
+        in_slices: sum(shares.iter().filter_map(|share| share.used_or_reported())),
+        index: facts.index,
+        name: facts.name,
+        machine: machine.clone(),
+        total: facts.total,
+        used: facts.used,
+        unified,
+        ..CardStatus::default()
+    };
+    if unified {
+        on_the_host(&mut card, slices);
+    } else if let (Some(total), Ok(uuid)) = (card.total, facts.uuid.parse::<DeviceUuid>()) {
+        let given = tenants
+            .iter()
+            .map(|tenant| tenant.of_card(uuid, Bytes::new(total)).get());
+        card.left_to_give = Some(total.saturating_sub(sum(given)));
+    }
+    let most = card.total.unwrap_or(u64::MAX);
+    let limits = shares.iter().filter_map(|share| share.limit);
+    card.limits_sum = sum(limits.map(|limit| limit.min(most)));
+    card.outside_slices = card.used.map(|used| used.saturating_sub(card.in_slices));
+    card.device = facts.uuid;
+    card
+}
+
+/// Adds the numbers of a GPU that shares its memory with the host: those of the host.
+fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
+    let state = card.machine.state().map(Path::to_owned);
+    let meminfo = state.as_ref().map(|state| state.join("meminfo"));
+    let meminfo = meminfo.filter(|path| path.exists());
+    let meminfo = meminfo.unwrap_or_else(|| PathBuf::from(promise::MEMINFO));
+    let Ok(host) = promise::host(&meminfo) else {
+        card.used = None;
+        return;
+    };
+    card.total = Some(host.total.get());
+    card.used = Some(host.total.minus(host.available).get());
+    let promises = slices.iter().filter_map(|slice| slice.promise.as_ref());
+    let known = promises.filter_map(|promise| promise.host_left).min();
+    card.left_to_give = known.or_else(|| {
+        let reserve = host_reserve::default_reserve(host.total);
+        let neighbours = Promises::of(state.as_deref()).standing_now();
+        Some(Room::on(&host, reserve, neighbours).left().get())
+    });
+}
+
+fn sum(parts: impl Iterator<Item = u64>) -> u64 {
+    parts.fold(0, u64::saturating_add)
+}
