@@ -13,3 +13,4 @@ pub(crate) mod headroom;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod top;

@@ -15,3 +15,4 @@ mod docs;
 mod run;
 mod show;
 mod support;
+mod top;

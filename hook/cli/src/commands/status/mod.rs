@@ -10,6 +10,7 @@ pub(crate) mod gather;
 pub(crate) mod model;
 pub(crate) mod process;
 mod promised;
+pub(crate) mod refresh;
 mod shares;
 pub(crate) mod snapshot;
 mod strangers;

@@ -15,6 +15,8 @@ fn kinds_of(value: Value) -> Map<String, Value> {
 
 fn process(pid: u32, name: Option<&str>, used: u64) -> ProcessStatus {
     ProcessStatus {
+        number: pid,
+        slot: 0,
         pid,
         name: name.map(str::to_owned),
         used,
