@@ -74,7 +74,6 @@ pub(crate) enum Fence {
     None,
 }
 
-#[expect(dead_code, reason = "the table for people is about to use them")]
 impl Fence {
     /// Returns the fence as a word.
     pub(crate) fn name(self) -> &'static str {

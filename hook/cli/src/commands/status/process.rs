@@ -7,7 +7,6 @@
 //!
 //! Law: /proc is read once per snapshot, however many slices and slots there are.
 
-use super::users::User;
 use gpuslice_host::base::time::rfc3339;
 use gpuslice_host::machine::process::ProcessId;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -161,11 +160,6 @@ impl Processes {
             mapped.is_some_and(|mapped| mapped.files.contains(ledger))
         };
         named.iter().filter(has_mapped).copied().collect()
-    }
-
-    /// Returns the user of a process; None if the process has ended.
-    pub(super) fn user(&self, pid: u32) -> Option<User> {
-        self.all().get(&pid).map(|facts| User(facts.user))
     }
 
     /// Returns the mappings of a process; None if they are not visible.

@@ -2,10 +2,11 @@
 //! Touches: its arguments.
 
 use super::history::Sample;
-use gpuslice_config::words::units::{Bytes, GIB, KIB, MIB, TIB};
+use crate::commands::status::show::cells::{self, Unit};
+use crate::commands::status::show::screen::Screen;
+use gpuslice_config::words::units::Bytes;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
-use std::ffi::OsStr;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +21,12 @@ const BLOCKS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█
 const ASCII_LEVELS: [&str; 8] = ["_", ".", ":", "-", "=", "+", "*", "#"];
 
 impl Look {
-    /// Determines the look from the variables of the locale, and from NO_COLOR.
-    pub(super) fn of(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Look {
-        let given = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(&given);
-        let is_utf8 = |locale: &OsStr| {
-            let locale = locale.to_string_lossy().to_ascii_lowercase();
-            locale.contains("utf-8") || locale.contains("utf8")
-        };
+    /// Determines the look from the locale and NO_COLOR.
+    pub(super) fn of_stdout() -> Look {
+        let screen = Screen::of_stdout();
         Look {
-            ascii: !locale.as_deref().is_some_and(is_utf8),
-            colour: given("NO_COLOR").is_none(),
+            ascii: !screen.unicode,
+            colour: screen.colour,
         }
     }
 
@@ -98,7 +94,7 @@ impl Look {
             spans.push(Span::styled(character.repeat(cells), *style));
             shown = shown.saturating_add(cells);
         }
-        let empty = if self.ascii { "." } else { "░" };
+        let empty = if self.ascii { "-" } else { "░" };
         let rest = empty.repeat(width.saturating_sub(shown));
         spans.push(Span::styled(rest, self.dim()));
         spans
@@ -151,33 +147,14 @@ pub(super) fn percent(part: u64, whole: u64) -> Option<u64> {
     u64::try_from(percent).ok()
 }
 
-/// Returns an amount in the unit of a larger one: `11.38` of GiB, and the unit.
-fn in_unit(bytes: u64, largest: u64) -> (String, &'static str) {
-    let (unit, name) = match largest {
-        TIB.. => (TIB, "TiB"),
-        GIB.. => (GIB, "GiB"),
-        MIB.. => (MIB, "MiB"),
-        KIB.. => (KIB, "KiB"),
-        _ => return (bytes.to_string(), "B"),
-    };
-    let hundredths = u128::from(bytes)
-        .saturating_mul(100)
-        .saturating_add(u128::from(unit >> 1))
-        >> unit.trailing_zeros();
-    let (whole, rest) = (hundredths / 100, hundredths % 100);
-    (format!("{whole}.{rest:02}"), name)
-}
-
 /// Formats the memory in use and its limit: `11.38 / 12.00 GiB`.
 pub(super) fn used_of_limit(used: Option<u64>, limit: Option<u64>) -> String {
-    let largest = limit.or(used).unwrap_or_default();
-    let amount = |bytes: Option<u64>, unknown: &str| match bytes {
-        Some(bytes) => in_unit(bytes, largest).0,
-        None => unknown.to_owned(),
+    let unit = Unit::of(limit.or(used).unwrap_or_default());
+    let number = |bytes: Option<u64>, unknown: &str| {
+        bytes.map_or(unknown.to_owned(), |bytes| unit.number(bytes))
     };
-    let (_, unit) = in_unit(0, largest);
-    let (used, limit) = (amount(used, "?"), amount(limit, "none"));
-    format!("{used} / {limit} {unit}")
+    let (used, limit) = (number(used, "?"), number(limit, "none"));
+    format!("{used} / {limit} {}", unit.name())
 }
 
 /// Formats an amount that may be unknown.
@@ -185,19 +162,9 @@ pub(super) fn amount(bytes: Option<u64>) -> String {
     bytes.map_or("?".to_owned(), |bytes| Bytes::new(bytes).to_string())
 }
 
-/// Formats an age in two units at most: `45s`, `12m`, `3h04`, `2d07h`.
+/// Formats an age that may be unknown.
 pub(super) fn age(seconds: Option<u64>) -> String {
-    let Some(seconds) = seconds else {
-        return "-".to_owned();
-    };
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, minutes) => format!("{minutes}m"),
-        (0, hours, minutes) => format!("{hours}h{:02}", minutes % 60),
-        (days @ 0..=99, hours, _) => format!("{days}d{:02}h", hours % 24),
-        (days, _, _) => format!("{days}d"),
-    }
+    seconds.map_or("-".to_owned(), cells::age)
 }
 
 /// Cuts a text to a width, with a mark where something is missing, and pads it to that width.
@@ -277,25 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn a_locale_without_utf_8_is_shown_ascii_and_no_color_no_colours() {
-        let look = |pairs: &'static [(&str, &str)]| {
-            Look::of(|name| {
-                let found = pairs.iter().find(|(known, _)| *known == name);
-                found.map(|(_, value)| value.into())
-            })
-        };
-        assert!(look(&[]).ascii && look(&[("LC_ALL", "C"), ("LANG", "C.UTF-8")]).ascii);
-        assert!(!look(&[("LC_ALL", ""), ("LANG", "de_DE.utf8")]).ascii);
-        assert!(!look(&[("LC_CTYPE", "C.UTF-8"), ("LANG", "C")]).ascii);
-        assert!(look(&[("NO_COLOR", "")]).colour && !look(&[("NO_COLOR", "1")]).colour);
-    }
-
-    #[test]
     fn a_bar_shows_each_part_that_is_not_zero() {
-        let parts = [(1, ["█", "#"], Style::new()), (1, ["▒", "="], Style::new())];
+        let parts = [(1, ["█", "#"], Style::new()), (1, ["▒", "+"], Style::new())];
         assert_eq!(text(&PLAIN.bar(10, 1000, &parts)), "█▒░░░░░░░░");
-        assert_eq!(text(&ASCII.bar(4, 2, &parts)), "##==");
-        assert_eq!(text(&ASCII.bar(4, 0, &[])), "....");
+        assert_eq!(text(&ASCII.bar(4, 2, &parts)), "##++");
+        assert_eq!(text(&ASCII.bar(4, 0, &[])), "----");
         assert_eq!(
             text(&ASCII.bar(4, 1, &[(9, ["█", "#"], Style::new())])),
             "####"
@@ -326,15 +279,7 @@ mod tests {
         assert_eq!(used_of_limit(None, gib(12)), "? / 12.00 GiB");
         assert_eq!(used_of_limit(gib(3), None), "3.00 / none GiB");
         assert_eq!(used_of_limit(Some(1 << 20), gib(1)), "0.00 / 1.00 GiB");
-        let ages = [
-            Some(59),
-            Some(125),
-            Some(11_040),
-            Some(200_000),
-            Some(9_000_000),
-            None,
-        ];
-        assert_eq!(ages.map(age), ["59s", "2m", "3h04", "2d07h", "104d", "-"]);
+        assert_eq!([Some(59), None].map(age), ["59s", "-"]);
         assert_eq!(percent(999, 1000), Some(99));
         assert_eq!(percent(1, 0), None);
     }
@@ -350,7 +295,7 @@ mod tests {
 
         #[test]
         fn a_bar_has_exactly_its_width(width in 0usize..50, whole: u64, one: u64, two: u64) {
-            let parts = [(one, ["█", "#"], Style::new()), (two, ["▒", "="], Style::new())];
+            let parts = [(one, ["█", "#"], Style::new()), (two, ["▒", "+"], Style::new())];
             prop_assert_eq!(text(&ASCII.bar(width, whole, &parts)).len(), width);
         }
     }

@@ -81,8 +81,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         anyhow::bail!("top needs a terminal for input and output (use gpuslice status)");
     }
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
-    let look = Look::of(|name| std::env::var_os(name));
-    let app = App::new(look, host(), args.interval);
+    let app = App::new(Look::of_stdout(), host(), args.interval);
     events::block_signals().context("cannot block signals")?;
     let screen = Screen::open().context("cannot take over the terminal")?;
     let (to, happened) = channel();

@@ -66,7 +66,7 @@ fn card_line(app: &App, card: &CardRow, label: usize, width: usize) -> Line<'sta
     if let Some(total) = card.total.filter(|_| bar >= BAR.0) {
         let parts = [
             (card.in_slices, ["█", "#"], look.good()),
-            (card.outside.unwrap_or(0), ["▒", "="], look.warm()),
+            (card.outside.unwrap_or(0), ["▒", "+"], look.warm()),
         ];
         spans.push(Span::raw(" "));
         spans.extend(look.bar(bar, total, &parts));

@@ -55,7 +55,7 @@ const ORDER: [(Column, usize); 11] = [
     (Column::Refused, 7),
     (Column::Fence, 7),
     (Column::User, 6),
-    (Column::Age, 5),
+    (Column::Age, 6),
     (Column::Command, 10),
 ];
 
