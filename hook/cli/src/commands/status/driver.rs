@@ -16,9 +16,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The time that a driver is given to answer.
+/// The longest wait for a driver's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The time for which a driver that did not answer is not queried again.
+/// The time before a driver that did not answer is queried again.
 const PAUSE: Duration = Duration::from_secs(30);
 /// The most machines queried for one status: this one, and simulated ones.
 const MACHINES: usize = 8;
@@ -92,8 +92,8 @@ impl Machine {
         }
     }
 
-    /// Returns the variables that lead a child to the machine. Its name is looked up in this
-    /// installation's simulator.
+    /// Returns the environment variables with which a child queries the machine. The machine's name
+    /// is looked up in the simulator of this installation.
     fn variables(&self) -> Option<Vec<(OsString, OsString)>> {
         let Machine::Simulated { name, state } = self else {
             return Some(Vec::new());

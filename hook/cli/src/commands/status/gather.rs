@@ -308,7 +308,8 @@ impl Look<'_> {
         }
     }
 
-    /// Returns the processes known to be in a slice. Their children are in it too.
+    /// Returns the processes known to be in a slice. Their children are in the slice too, but not
+    /// in the result.
     fn members(&self, found: &ListedSlice, held: Option<&LedgerContents>) -> BTreeSet<u32> {
         let mut members: BTreeSet<u32> = held.iter().flat_map(|held| held.processes()).collect();
         members.extend(found.pid());

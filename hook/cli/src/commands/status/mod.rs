@@ -96,7 +96,8 @@ the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Moves the cursor to the terminal's corner, so that the next output replaces the old.
+/// Moves the cursor to the terminal's top left corner, so that the next output replaces the old
+/// one.
 const HOME: &str = "\x1b[H";
 /// Clears the rest of a line.
 const REST_OF_LINE: &str = "\x1b[K\n";

@@ -238,7 +238,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// Formats the kinds with a memory in use.
+/// Formats the kinds of memory that are in use.
 pub(crate) fn kinds(by_kind: &Map<String, Value>) -> String {
     let part = |(kind, bytes): (&String, &Value)| {
         let bytes = Bytes::new(bytes.as_u64().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! `gpuslice status`: the slices that are there, who holds what in them, and none that are gone.
+//! `gpuslice status` lists the running slices and the memory of their processes, and no slice that
+//! has ended.
 
 use crate::support::member::{GPU, Member, ledger_of, own_name};
 use crate::support::{
@@ -20,7 +21,8 @@ pub(super) static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::
 
 pub(super) const LLAMA: [&str; 3] = ["--sim=rtx3090", "--memory=8GiB", "--name=llama"];
 
-/// A command that says where its slice file is, and ends when its standard input does.
+/// Starts a command that prints the path of its slice file, and ends when its standard input
+/// closes.
 pub(super) fn slice(home: &Home, options: &[&str]) -> (Child, String) {
     let mut command = HERE.run(options, "echo $GPUSLICE_CONFIG; read line");
     start(home.of(&mut command).stdin(Stdio::piped()))
@@ -183,11 +185,11 @@ fn two_runs_of_one_name_are_two_slices_and_each_is_gone_with_its_command() {
     );
     assert_eq!(left.matches("llama (pid").count(), 1, "{left}");
     end(two);
-    eventually("none left", || entries(&home) == 0);
+    eventually("no slice is left", || entries(&home) == 0);
     assert_eq!(status(&home, &[]), NOTHING);
 }
 
-/// Not a test: what the next one starts, in another pid namespace.
+/// Not a test: the next test starts this one in another pid namespace.
 #[test]
 #[ignore = "a process of another test"]
 fn a_member_of_another_namespace() {
@@ -338,7 +340,7 @@ fn in_a_container_its_own_slice_is_shown() {
     assert_eq!(lines, [&[GPU][..], &head, &row], "{out}");
 }
 
-/// Takes so many GiB of the GPU, says so, and holds them until its standard input ends.
+/// Allocates that many GiB of the GPU, prints a line, and holds them until its standard input ends.
 const TAKES: &str = r#"
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")
