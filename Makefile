@@ -38,9 +38,10 @@ demo: build ## two engines on one simulated card, and three real programs: bare,
 	tests/demo/demo.sh
 
 .PHONY: picture
-picture: build ## packaging/picture.svg: what the first part of the demo prints on a terminal
+picture: build ## packaging/picture.svg: what the first part of the demo prints on a terminal; top.svg of the handbook
 	tests/setup.sh demo
 	python3 tests/demo/picture.py packaging/picture.svg
+	$(CARGO) test --locked -p gpuslice --test cli -- top::picture --ignored
 
 test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)

@@ -594,7 +594,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__status)
-            opts="-h --watch --json --root --help"
+            opts="-h --processes --watch --json --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

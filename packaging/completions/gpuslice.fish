@@ -106,6 +106,7 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -l json -d 'Pri
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s v -l verbose -d 'List every function and route with its answer'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l processes -d 'Also show each process that holds memory'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Refresh every second, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'

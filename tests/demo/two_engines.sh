@@ -44,7 +44,7 @@ comment "The same card and engines, each in a slice"
 engine chat --name chat --memory 12GiB
 engine embeddings --name embeddings --memory 10GiB
 echo '$ gpuslice status'
-"$gpuslice" status | wrapped
+COLUMNS=100 LC_ALL=C.UTF-8 "$gpuslice" status
 echo
 comment "There is no room for a third, and the error says who holds it"
 engine rerank --name rerank --memory 4GiB

@@ -6,7 +6,7 @@ use crate::base::streams::tell;
 use crate::base::{exit, streams};
 use crate::commands::{
     cache, cdi, check, daemon, devices, docs, driver_limit, engines, gc, headroom, metrics, report,
-    run, status,
+    run, status, top,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -43,6 +43,8 @@ pub enum Verb {
     Check(check::Args),
     /// Show the running slices: their limits, and the memory that each process holds
     Status(status::Args),
+    /// Show the slices live, with their history, in the whole terminal
+    Top(top::Args),
     /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
     /// Print the numbers of all slices as metrics, for Prometheus
@@ -147,6 +149,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
+        Verb::Top(args) => top::main(&args),
         Verb::Report(args) => report::main(&args),
         Verb::Metrics(args) => metrics::main(&args),
         Verb::Headroom(args) => headroom::main(&args),

@@ -88,16 +88,25 @@ pub(crate) fn serialize_some_path<S: Serializer>(
 /// Formats rows as columns, each as wide as its widest cell; the last column is not padded.
 #[must_use]
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
+    columns(rows)
+}
+
+/// Like [`aligned`], for rows whose number of cells is not known before.
+#[must_use]
+pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let mut widths: Vec<usize> = Vec::new();
     for row in rows {
+        let row = row.as_ref();
+        widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
     let mut text = String::new();
     for row in rows {
-        // Trailing blanks are removed below, so the last column needs no padding.
-        let last = N.saturating_sub(1);
+        let row = row.as_ref();
+        // Padding after the last cell would be cut off again.
+        let last = row.len().saturating_sub(1);
         for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
             text.push_str(cell);
             if column != last {

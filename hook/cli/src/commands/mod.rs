@@ -15,3 +15,4 @@ pub mod metrics;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod top;

@@ -184,7 +184,16 @@ fn folders() -> Vec<PathBuf> {
     folders_of(given.as_deref(), uid.as_raw())
 }
 
-/// The folder of root's registry, which the OCI hook uses too.
+/// Returns the folders of all registries that this user can read.
+pub(crate) fn all_folders() -> Vec<PathBuf> {
+    let mut all = folders();
+    if all.len() > 1 && geteuid().is_root() {
+        all.extend(folders_of_others().into_iter().map(|(_, folder)| folder));
+    }
+    all
+}
+
+/// Root's folder, which the OCI hook uses too.
 const ROOTS: &str = "/run/gpuslice";
 
 /// The most names that are tried for a user's folder in /tmp.

@@ -16,3 +16,4 @@ mod metrics;
 mod run;
 mod show;
 mod support;
+mod top;

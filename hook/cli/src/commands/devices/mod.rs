@@ -1,10 +1,14 @@
 //! `gpuslice devices`: lists the GPUs of this machine, by the names that other commands accept.
-//! Touches: the driver (in a child), standard output; with `--write` the hook's list of GPUs.
+//! Touches: the driver (in a child), everything `gpuslice status` reads, standard output; with
+//! `--write` the hook's list of GPUs.
 
 use crate::base::exit::{self, Status};
 use crate::base::streams;
 use crate::base::streams::tell;
-use crate::base::text;
+use crate::commands::status::driver::{Drivers, Machine};
+use crate::commands::status::model::CardStatus;
+use crate::commands::status::process::Processes;
+use crate::commands::status::snapshot::Snapshot;
 use crate::driver::ask::{self, AskError};
 use crate::driver::devices_file;
 use crate::driver::inventory::Inventory;
@@ -12,10 +16,8 @@ use crate::launch::prepare::{self, Prepared};
 use crate::slice::current as current_slice;
 use crate::slice::file as slice_file;
 use gpuslice_config::slice::Slice;
-use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::paths;
-use gpuslice_config::words::units::Bytes;
-use serde::Serialize;
+use gpuslice_host::base::paths::HostPaths;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -39,16 +41,25 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-Inside a slice, MEMORY is the whole GPU's and SLICE is the limit of the slice. Exit status 2: there
-is no working NVIDIA driver.
+MEMORY        the memory that programs can use in total
+USED          the part of it in use by all programs; on unified memory, by the whole machine
+IN SLICES     the part that the slices count
+LEFT TO GIVE  the memory that another slice can be given
+SLICE         inside a slice: its limit and its name
+
+USED, IN SLICES and LEFT TO GIVE are shown where they are known: not for --sim without running slices.
+- is an unknown amount. Exit status 2: there is no working NVIDIA driver.
 
 --write writes the list of GPUs for the OCI hook, /run/gpuslice/devices.json, which requires root.
 gpuslice-devices.service does so at boot. If there is no list, the hook of the next container writes
 it. After a GPU was added, removed or divided by MIG, run `gpuslice devices --write` again: the hook
 gives slices of the listed GPUs only. status, check and runtime configure name the differences.
 
-JSON: driver, devices [index, cuda_ordinal, uuid, name, total, integrated, minor, driver_limits, mig
-[uuid, cuda_ordinal, name, total, slice], slice (the limit, or null)]. Amounts are bytes.";
+JSON: schema, driver, slice {name} (inside a slice, or null), devices [index, cuda_ordinal, device,
+uuid (the same), name, total, used, in_slices, outside_slices, limits_sum, left_to_give, integrated,
+minor, driver_limits, mig [device, uuid, cuda_ordinal, name, total, used, in_slices, outside_slices,
+limits_sum, left_to_give, limit, slice], limit (of the slice, or null), slice (the same)]. Amounts
+are bytes. null means unknown.";
 
 /// Prints the list.
 ///
@@ -68,12 +79,25 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
     // The slice of this process does not apply to a simulated machine that an option names.
     let slice = args.sim.is_none().then(own_slice).flatten();
+    let cards = cards(args.sim.as_deref());
     let text = match args.json {
-        true => json(&inventory, slice.as_ref())?,
-        false => table(&inventory, slice.as_ref()),
+        true => shown::json(&inventory, slice.as_ref(), &cards)?,
+        false => shown::table(&inventory, slice.as_ref(), &cards),
     };
     streams::print(text.as_bytes())?;
     Ok(exit::SUCCESS)
+}
+
+/// Returns the GPUs with the slices' share of them. Of a simulated machine that the option names,
+/// they are known if the environment names the folder of its state, and slices run on it.
+fn cards(sim: Option<&str>) -> Vec<CardStatus> {
+    let Some(machine) = sim.map_or(Some(Machine::Real), Machine::named) else {
+        return Vec::new();
+    };
+    let places = HostPaths::default();
+    let now = Snapshot::take(&places, &Processes::default(), &mut Drivers::default());
+    let cards = now.cards.into_iter();
+    cards.filter(|card| card.machine == machine).collect()
 }
 
 /// Returns the slice that programs started here use.
@@ -81,75 +105,6 @@ fn own_slice() -> Option<Slice> {
     let named = std::env::var_os(OsStr::from_bytes(paths::CONFIG.to_bytes()));
     let file = current_slice::mounted().or_else(|| Some(PathBuf::from(named?)))?;
     slice_file::read(&file).ok()
-}
-
-/// Returns the slice's share of a GPU or an instance; None if the slice does not limit it.
-fn share(slice: Option<&Slice>, uuid: DeviceUuid, total: u64) -> Option<Bytes> {
-    let limit = slice?.device(uuid)?.memory;
-    Some(limit.at_most(Bytes::new(total)))
-}
-
-/// A GPU, with the slice's share of it. The JSON has these fields in this order.
-#[derive(Serialize)]
-struct Shown<'a> {
-    index: u32,
-    cuda_ordinal: Option<u32>,
-    uuid: String,
-    name: &'a str,
-    total: u64,
-    integrated: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    minor: Option<u32>,
-    driver_limits: bool,
-    mig: Vec<ShownInstance<'a>>,
-    slice: Option<u64>,
-}
-
-/// A MIG instance, with the slice's share of it.
-#[derive(Serialize)]
-struct ShownInstance<'a> {
-    uuid: String,
-    cuda_ordinal: Option<u32>,
-    name: &'a str,
-    total: u64,
-    slice: Option<u64>,
-}
-
-/// All GPUs, with the slice's shares.
-#[derive(Serialize)]
-struct ShownInventory<'a> {
-    driver: Option<&'a str>,
-    devices: Vec<Shown<'a>>,
-}
-
-fn json(inventory: &Inventory, slice: Option<&Slice>) -> anyhow::Result<String> {
-    let share = |uuid, total| share(slice, uuid, total).map(Bytes::get);
-    let devices = inventory.devices.iter().map(|it| {
-        let mig = it.mig.iter().map(|it| ShownInstance {
-            uuid: it.uuid.to_string(),
-            cuda_ordinal: it.cuda_ordinal,
-            name: &it.name,
-            total: it.total,
-            slice: share(it.uuid, it.total),
-        });
-        Shown {
-            index: it.index,
-            cuda_ordinal: it.cuda_ordinal,
-            uuid: it.uuid.to_string(),
-            name: &it.name,
-            total: it.total,
-            integrated: it.integrated,
-            minor: it.minor,
-            driver_limits: it.driver_limits,
-            mig: mig.collect(),
-            slice: share(it.uuid, it.total),
-        }
-    });
-    let shown = ShownInventory {
-        driver: inventory.driver.as_deref(),
-        devices: devices.collect(),
-    };
-    Ok(format!("{}\n", serde_json::to_string_pretty(&shown)?))
 }
 
 /// Lists the GPUs of this machine, or of a simulated one.
@@ -185,56 +140,5 @@ fn no_driver(error: AskError) -> anyhow::Error {
     }
 }
 
-fn table(inventory: &Inventory, slice: Option<&Slice>) -> String {
-    let all = rows(inventory, slice);
-    if slice.is_some() {
-        return text::aligned(&all);
-    }
-    let without = all
-        .into_iter()
-        .map(|[index, cuda, uuid, memory, _, kind, name]| [index, cuda, uuid, memory, kind, name]);
-    text::aligned(&without.collect::<Vec<_>>())
-}
-
-fn rows(inventory: &Inventory, slice: Option<&Slice>) -> Vec<[String; 7]> {
-    let own = |uuid, total| {
-        let share = share(slice, uuid, total);
-        share.map_or("-".to_owned(), |share| share.to_string())
-    };
-    let number = |ordinal: Option<u32>| ordinal.map_or("-".to_owned(), |it| it.to_string());
-    let mut rows =
-        vec![["INDEX", "CUDA", "UUID", "MEMORY", "SLICE", "KIND", "NAME"].map(String::from)];
-    for device in &inventory.devices {
-        let kind = match (device.integrated, device.mig.is_empty()) {
-            (true, _) => "unified",
-            (false, true) => "discrete",
-            (false, false) => "divided",
-        };
-        rows.push([
-            device.index.to_string(),
-            number(device.cuda_ordinal),
-            device.uuid.to_string(),
-            Bytes::new(device.total).to_string(),
-            own(device.uuid, device.total),
-            kind.to_owned(),
-            device.name.clone(),
-        ]);
-        rows.extend(device.mig.iter().map(|instance| {
-            [
-                String::new(),
-                number(instance.cuda_ordinal),
-                instance.uuid.to_string(),
-                Bytes::new(instance.total).to_string(),
-                own(instance.uuid, instance.total),
-                "instance".to_owned(),
-                instance.name.clone(),
-            ]
-        }));
-    }
-    rows
-}
-
+mod shown;
 pub(crate) mod stale;
-#[cfg(test)]
-#[path = "devices_tests.rs"]
-mod tests;

@@ -13,7 +13,7 @@ use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::tenants::Tenant;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Returns the GPUs and MIG instances of every machine that answers.
 pub(super) fn cards(
@@ -23,7 +23,7 @@ pub(super) fn cards(
 ) -> Vec<CardStatus> {
     let mut cards = Vec::new();
     for machine in drivers.machines() {
-        let tenants = tenancy::standing(machine.state(), places);
+        let tenants = tenancy::standing(machine.state().as_deref(), places);
         let own: Vec<&SliceStatus> = slices
             .iter()
             .filter(|slice| slice.machine == *machine)
@@ -79,7 +79,7 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
 
 /// Adds the numbers of a GPU that shares its memory with the host: those of the host.
 fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
-    let state = card.machine.state().map(Path::to_owned);
+    let state = card.machine.state();
     let meminfo = state.as_ref().map(|state| state.join("meminfo"));
     let meminfo = meminfo.filter(|path| path.exists());
     let meminfo = meminfo.unwrap_or_else(|| PathBuf::from(promise::MEMINFO));

@@ -1,11 +1,10 @@
 //! Queries the memory that NVML reports for each GPU and each process, to compare it with the
 //! ledgers.
-//! Touches: a child process that queries NVML and CUDA; environments of processes of this user.
+//! Touches: a child process that queries NVML and CUDA; environments of processes.
 //! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
 //! is printed even then. CUDA is asked once: the GPUs of a machine and their sizes do not change.
 
-use super::process::{Processes, variable};
-use super::users::User;
+use super::process::variable;
 use crate::driver::ask::{self, AskError};
 use crate::driver::inventory::Inventory;
 use crate::driver::processes::{DriverAnswer, DriverCard, DriverProcess};
@@ -14,7 +13,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The longest wait for a driver's answer.
@@ -30,7 +29,7 @@ pub(crate) enum Machine {
     /// This machine; for a program of `gpuslice run --sim`, the machine on which it runs.
     #[default]
     Real,
-    /// A machine that a run of this user simulates.
+    /// A machine that a run simulates.
     Simulated {
         /// The simulated machine's name.
         name: OsString,
@@ -54,9 +53,9 @@ impl Serialize for Machine {
 
 impl Machine {
     /// Determines a run's machine from the environment of its command.
-    pub(super) fn of(pid: Option<u32>, processes: &Processes) -> Machine {
+    pub(super) fn of(pid: Option<u32>) -> Machine {
         let simulated = || {
-            let pid = pid.filter(|pid| processes.user(*pid) == Some(User::own()))?;
+            let pid = pid?;
             let value = |name: &str| {
                 let value = variable(pid, format!("{name}=").as_bytes())?;
                 Some(OsString::from_vec(value))
@@ -71,11 +70,25 @@ impl Machine {
         simulated().unwrap_or_default()
     }
 
-    /// Returns the folder of a simulated machine's state.
-    pub(super) fn state(&self) -> Option<&Path> {
+    /// Returns the simulated machine of that name whose state is in the folder that the environment
+    /// names, if any.
+    pub(crate) fn named(name: &str) -> Option<Machine> {
+        let state = std::env::var_os(sim::STATE).filter(|value| !value.is_empty())?;
+        let own = std::env::current_exe().ok()?;
+        let found = Sim::find(name, own.parent()?).ok()?;
+        let state = std::path::absolute(state).ok()?.into_os_string();
+        let name = found.machine;
+        Some(Machine::Simulated { name, state })
+    }
+
+    /// Returns the folder of a simulated machine's state. From inside, the environment names it.
+    pub(super) fn state(&self) -> Option<PathBuf> {
         match self {
-            Machine::Real => None,
-            Machine::Simulated { state, .. } => Some(Path::new(state)),
+            Machine::Real => {
+                let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+                named(sim::SIM).and(named(sim::STATE)).map(PathBuf::from)
+            }
+            Machine::Simulated { state, .. } => Some(PathBuf::from(state)),
         }
     }
 

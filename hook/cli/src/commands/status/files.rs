@@ -6,7 +6,7 @@ use super::process::FileId;
 use super::strangers::PRIVATE;
 use super::users::{User, is_file_of};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
-use gpuslice_config::ledger::{MAX_SIZE, Record, Refusals, Snapshot};
+use gpuslice_config::ledger::{LedgerError, MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use std::collections::BTreeMap;
@@ -71,10 +71,8 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let Some(ledger) = files.ledger.clone().filter(|ledger| is_safe(ledger)) else {
         return files;
     };
-    let mut bytes = vec![0; MAX_SIZE];
-    match Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes) {
-        Ok(snapshot) => {
-            let figures = figures(&snapshot);
+    match figures_of(&ledger, &mut vec![0; MAX_SIZE]) {
+        Ok(figures) => {
             files.mapped = FileId::of(&ledger);
             files.error = figures.is_damaged.then(|| DAMAGED.to_owned());
             files.figures = Some(figures);
@@ -82,6 +80,12 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
         Err(error) => files.error = Some(error.to_string()),
     }
     files
+}
+
+/// Reads the ledger into `bytes`, which have room for any ledger.
+pub(super) fn figures_of(ledger: &Path, bytes: &mut [u8]) -> Result<LedgerFigures, LedgerError> {
+    let ledger = slice_ledger::c_path(ledger);
+    Snapshot::read(&ledger, bytes).map(|snapshot| figures(&snapshot))
 }
 
 const DAMAGED: &str = "the ledger is damaged: impossible numbers in it are not shown";

@@ -62,7 +62,7 @@ pub(super) fn gather_and_query(
 ) -> Vec<SliceStatus> {
     let (found, damaged) = find(places, processes);
     let machine = |found: &ListedSlice| match found.container {
-        None => Machine::of(found.pid(), processes),
+        None => Machine::of(found.pid()),
         Some(_) => Machine::Real,
     };
     let found: Vec<(ListedSlice, Machine)> = found
@@ -74,7 +74,12 @@ pub(super) fn gather_and_query(
         .collect();
     // NVML is queried before the ledgers are read: the ledgers then already count the memory that
     // NVML reports.
-    let of_slices = found.iter().map(|(_, machine)| machine.clone());
+    // The state of another user's simulated machine is that user's: no child of ours opens it.
+    let is_asked = |(found, machine): &&(ListedSlice, Machine)| {
+        *machine == Machine::Real || found.user == Some(User::own())
+    };
+    let of_slices = found.iter().filter(is_asked);
+    let of_slices = of_slices.map(|(_, machine)| machine.clone());
     drivers.look(of_slices.chain(machines.iter().cloned()).collect());
     let look = Look {
         processes,

@@ -1,6 +1,6 @@
 //! `gpuslice status`: shows the running slices and the memory that each process holds.
-//! Touches: the registry, slice files, ledgers (by reading), /proc, standard output; NVML, through
-//! the child process of `driver`. It never takes a lock for which another process waits.
+//! Touches: the registry, slice files, ledgers (by reading), /proc, a child that queries the driver,
+//! standard output. Never: the driver itself, a mapping, a lock for which another process waits.
 
 mod cards;
 pub(crate) mod containers;
@@ -10,7 +10,9 @@ pub(crate) mod gather;
 pub(crate) mod model;
 pub(crate) mod process;
 mod promised;
+pub(crate) mod refresh;
 mod shares;
+pub(crate) mod show;
 pub(crate) mod snapshot;
 mod strangers;
 pub(crate) mod table;
@@ -23,8 +25,8 @@ use gpuslice_host::base::paths::HostPaths;
 use model::{CardStatus, SliceStatus};
 use process::Processes;
 use serde::Serialize;
+use show::screen::Screen;
 use snapshot::Snapshot;
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 use warnings::Warning;
@@ -36,6 +38,10 @@ pub struct Args {
     /// Only this slice, named by its name, its container's id or the pid of one of its processes
     #[arg(value_name = "SLICE|PID")]
     pub only: Option<String>,
+
+    /// Also show each process that holds memory
+    #[arg(long)]
+    pub processes: bool,
 
     /// Refresh every second, until ^C
     #[arg(long)]
@@ -51,25 +57,42 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-status lists the runs of this user; for root, also the runs of all users and all containers. Of
-another user's run, it shows only the owner. In a container with a slice, it shows that slice.
+A line for each GPU: used and total memory, as the driver reports them; the part that no slice
+counts; and the memory that another slice can be given. The bar shows the part of slices, then what
+else is used. Below it a line for each slice on that GPU.
 
-USED is the memory that the processes of the slice have allocated, as the slice's ledger counts it.
-It is compared with the memory that NVML reports for each process, and a process that holds device
-memory without libgpuslice.so is named. NVML is given 3 seconds to answer. On a host, status also
+USED      memory that the processes of the slice have allocated, as the slice's ledger counts it; of
+          another user's slice, as NVML reports it for its processes (? where it does not)
+REFUSED   how many requests were refused, and how much the largest was short of
+FENCE     preload: libgpuslice.so refuses in each program, which can leave it; counted: nothing is
+          refused; none: the programs do not load the library
+AGE       time since the command started
+
+Lines that start with ! are warnings, with the command that says more. USED is compared with the
+memory that NVML reports for each process. NVML is given 3 seconds to answer. On a host, status also
 names the differences between /run/gpuslice/devices.json and the GPUs that the driver reports.
+
+Root sees the slices of all users and all containers. Other users see the names, owners and limits
+of others' slices, and not their commands. In a container with a slice, only that slice is shown.
+
+On a terminal, lines fit its width: parts of a line are left out in a fixed order, and the command
+is cut last. Elsewhere nothing is cut, unless COLUMNS gives a width. NO_COLOR turns colours off.
+Without a UTF-8 locale, bars are drawn in ASCII.
 
 Exit status: 0 success; 1 a slice or its ledger could not be read (USED is then ?); 125 usage error,
 or gpuslice itself failed.
 
-JSON: slices [name, pid (of the command), containers [id, name, pid, no_slice] (not of runs), user,
+JSON: schema, cards [index, device, name, machine (null for this one), total, used, in_slices,
+outside_slices, limits_sum, left_to_give, unified], slices [name, pid (of the command), containers
+[id, name, pid, no_slice] (not of runs), user, command, started, age (seconds), machine, fence,
 file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
 short), enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available,
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
-if the slice file was edited), headroom, headroom_learned, used, left, by_kind, refusals {count,
-worst_short_by}, processes [pid, name, used, driver_used (by NVML), by_kind], without_library [pid,
-name, used (by NVML)]]], device_list (how devices.json differs, or null). Amounts are bytes. null
-means unknown, and error is the reason.";
+if the slice file was edited), headroom, headroom_learned, used, left, driver_used (by NVML),
+by_kind, refusals {count, worst_short_by}, processes [pid, name, used, driver_used, by_kind],
+without_library [pid, name, used]]], warnings [kind, message, advice, slice, pid, device],
+device_list (how devices.json differs, or null). Amounts are bytes. null means unknown, and error is
+the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -144,42 +167,50 @@ pub(crate) fn tell_unread(names: &[String]) -> u8 {
 /// When the slice does not exist, or the output cannot be printed.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
-    let screen = args.watch && !args.json && io::stdout().is_terminal();
     let mut drivers = Drivers::default();
-    let mut is_first = true;
     loop {
         let mut now = Snapshot::take(&places, &Processes::default(), &mut drivers);
         if let Some(only) = &args.only {
             now.slices = choose(now.slices, only, !args.watch)?;
+            now.warnings = now.slices.iter().flat_map(warnings::of_slice).collect();
         }
-        let stale = now.device_list.as_deref();
-        if let Some(stale) = stale.filter(|_| is_first && !screen) {
-            streams::tell(stale);
-        }
-        is_first = false;
-        let status = Status {
-            schema: SCHEMA,
-            cards: &now.cards,
-            slices: &now.slices,
-            warnings: &now.warnings,
-            device_list: stale,
-        };
-        let said = match (args.json, args.watch) {
-            (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
-            (true, true) => format!("{}\n", serde_json::to_string(&status)?),
-            (false, true) if !screen => format!("{}\n", table::table(&now.slices)),
-            (false, _) => table::table(&now.slices),
-        };
-        let stale = stale.map_or(String::new(), |stale| format!("\n{stale}\n"));
-        let said = match screen {
-            true => on_screen(&[said, stale].concat()),
-            false => said,
-        };
-        streams::print(said.as_bytes())?;
+        streams::print(text_of(args, &now)?.as_bytes())?;
         if !args.watch {
+            if let Some(stale) = now.device_list.as_deref().filter(|_| args.json) {
+                streams::tell(stale);
+            }
             let unread: Vec<String> = now.slices.iter().filter_map(SliceStatus::unread).collect();
             return Ok(tell_unread(&unread));
         }
         std::thread::sleep(INTERVAL);
     }
+}
+
+/// Formats a snapshot as the options ask for.
+fn text_of(args: &Args, now: &Snapshot) -> anyhow::Result<String> {
+    let status = Status {
+        schema: SCHEMA,
+        cards: &now.cards,
+        slices: &now.slices,
+        warnings: &now.warnings,
+        device_list: now.device_list.as_deref(),
+    };
+    let screen = Screen::of_stdout();
+    let is_live = args.watch && screen.height.is_some();
+    Ok(match (args.json, args.watch) {
+        (true, false) => format!("{}\n", serde_json::to_string_pretty(&status)?),
+        (true, true) => format!("{}\n", serde_json::to_string(&status)?),
+        (false, _) if is_live => {
+            let details = args.only.as_ref().map(|_| table::table(now));
+            on_screen(&show::refreshed(now, &screen, args.processes, details))
+        }
+        (false, _) => {
+            let text = match args.only {
+                Some(_) => table::table(now),
+                None => show::overview(now, &screen, args.processes),
+            };
+            // A blank line separates the refreshes.
+            if args.watch { text + "\n" } else { text }
+        }
+    })
 }

@@ -78,7 +78,6 @@ pub(crate) enum Fence {
     None,
 }
 
-#[expect(dead_code, reason = "the table for people is about to use them")]
 impl Fence {
     /// Returns the fence as a word.
     pub(crate) fn name(self) -> &'static str {
@@ -248,8 +247,14 @@ pub(crate) struct RefusalsShown {
 }
 
 /// A process's memory on one device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ProcessStatus {
+    /// The process id in the process's own namespace.
+    #[serde(skip)]
+    pub(crate) number: u32,
+    /// The process's slot in the ledger.
+    #[serde(skip)]
+    pub(crate) slot: usize,
     /// The process id in this pid namespace; in its own namespace if it is not visible here.
     pub(crate) pid: u32,
     /// The process name; None if the process is not visible here.

@@ -8,7 +8,6 @@
 //!
 //! Law: /proc is read once per snapshot, whatever the number of slices and slots.
 
-use super::users::User;
 use gpuslice_host::base::time::rfc3339;
 use gpuslice_host::machine::process::ProcessId;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -162,11 +161,6 @@ impl Processes {
             mapped.is_some_and(|mapped| mapped.files.contains(ledger))
         };
         named.iter().filter(has_mapped).copied().collect()
-    }
-
-    /// Returns the user of a process; None if the process has ended.
-    pub(super) fn user(&self, pid: u32) -> Option<User> {
-        self.all().get(&pid).map(|facts| User(facts.user))
     }
 
     /// Returns the mappings of a process; None if they are not visible.

@@ -103,13 +103,13 @@ fn device(
         .records
         .iter()
         .filter(|(record, _)| record.device == Some(uuid));
-    let (mut used, mut kinds) = (Bytes::ZERO, Kind::ALL.map(|kind| (kind, 0u64)));
+    let kinds = sums(own.clone().map(|(record, _)| record));
+    let mut used = Bytes::ZERO;
     for (record, seen) in own {
         used = used.plus(Bytes::new(record.used));
-        for ((_, sum), (_, part)) in kinds.iter_mut().zip(record.by_kind) {
-            *sum = sum.saturating_add(part);
-        }
         status.processes.push(ProcessStatus {
+            number: record.pid,
+            slot: record.slot,
             pid: seen.as_ref().map_or(record.pid, |seen| seen.pid),
             name: seen.as_ref().map(|seen| seen.name.clone()),
             used: record.used,
@@ -125,15 +125,31 @@ fn device(
         status.used = Some(used.get());
         status.left = budget.map(|budget| budget.memory.minus(used).get());
     }
-    let refusals = held.refusals.get(&uuid).copied();
-    status.refusals = Some(RefusalsShown {
-        count: refusals.map_or(0, |refusals| refusals.count),
-        worst_short_by: refusals.map_or(0, |refusals| refusals.regret.get()),
-    });
+    status.refusals = Some(refusals(held.refusals.get(&uuid).copied()));
     status
 }
 
-fn by_kind(kinds: &[(Kind, u64)]) -> Map<String, Value> {
+/// Returns the refused requests, as they are shown.
+pub(super) fn refusals(refusals: Option<Refusals>) -> RefusalsShown {
+    RefusalsShown {
+        count: refusals.map_or(0, |refusals| refusals.count),
+        worst_short_by: refusals.map_or(0, |refusals| refusals.regret.get()),
+    }
+}
+
+/// Sums the memory of several processes by kind.
+pub(super) fn sums<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<(Kind, u64)> {
+    let mut kinds = Kind::ALL.map(|kind| (kind, 0u64));
+    for record in records {
+        for ((_, sum), (_, part)) in kinds.iter_mut().zip(record.by_kind) {
+            *sum = sum.saturating_add(part);
+        }
+    }
+    kinds.to_vec()
+}
+
+/// Returns the kinds of memory that are in use.
+pub(super) fn by_kind(kinds: &[(Kind, u64)]) -> Map<String, Value> {
     let held = kinds.iter().filter(|(_, bytes)| *bytes > 0);
     held.map(|(kind, bytes)| (kind.name().to_owned(), (*bytes).into()))
         .collect()

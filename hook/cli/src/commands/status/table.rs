@@ -1,26 +1,26 @@
-//! Formats the running slices as a table.
-//! Touches: its arguments.
+//! Formats everything that is known of a slice, for `gpuslice status SLICE`.
+//! Touches: its arguments; names of users.
 
 use super::containers::ContainerStatus;
-use super::model::{DeviceStatus, Escaped, ProcessStatus, PromiseStatus, SliceStatus, shown_name};
+use super::model::{CardStatus, DeviceStatus, Escaped, PromiseStatus, SliceStatus, shown_name};
+use super::show::cells::age;
+use super::snapshot::Snapshot;
 use super::users::User;
+use super::warnings::{self, short};
 use crate::base::text;
 use gpuslice_config::words::units::Bytes;
 use serde_json::{Map, Value};
 
-/// Returns the table as text.
-pub(super) fn table(slices: &[SliceStatus]) -> String {
-    if slices.is_empty() {
+/// Returns the slices of a snapshot, each with all that is known of it.
+pub(super) fn table(now: &Snapshot) -> String {
+    if now.slices.is_empty() {
         return "no slices are running\n".to_owned();
     }
-    let shown: Vec<String> = slices.iter().map(slice).collect();
-    shown.join("\n")
+    let shown = now.slices.iter().map(|one| slice(one, &now.cards));
+    shown.collect::<Vec<_>>().join("\n")
 }
 
-const UNCOUNTED: &str =
-    "could not be recorded in the ledger, which was full or locked, or is not on tmpfs";
-
-fn slice(slice: &SliceStatus) -> String {
+fn slice(slice: &SliceStatus, cards: &[CardStatus]) -> String {
     let mut about = Vec::new();
     let ids = slice.containers.iter().map(|it| short(&it.id));
     let ids: Vec<String> = ids.map(text::printable).collect();
@@ -48,34 +48,69 @@ fn slice(slice: &SliceStatus) -> String {
         said.push_str(&format!(" ({})", about.join(", ")));
     }
     said.push('\n');
-    let mut note = |text: &str| said.push_str(&format!("  {text}\n"));
-    if let Some(error) = &slice.error {
-        note(&text::printable(error));
-    } else if slice.ledger.is_none() && slice.no_slice.is_none() {
-        note("its slice file names no ledger: nothing is counted or refused");
-    }
-    for line in no_slice(slice.no_slice.as_deref(), &slice.containers) {
-        note(&line);
-    }
-    match slice.uncounted {
-        Some(0) | None => {}
-        Some(1) => note(&format!("1 allocation {UNCOUNTED}")),
-        Some(count) => note(&format!("{count} allocations {UNCOUNTED}")),
+    for (key, value) in facts(slice) {
+        said.push_str(&format!("  {key:<7}  {}\n", text::printable(&value)));
     }
     if let Some(own) = &slice.promise {
-        note(&promise(own));
+        said.push_str(&format!("  {}\n", promise(own)));
+    }
+    if let Some(error) = slice.error.as_ref().filter(|_| slice.is_private) {
+        said.push_str(&format!("  {}\n", text::printable(error)));
     }
     for one in &slice.devices {
+        said.push_str(&format!("  {}\n", heading(one, slice, cards)));
         match slice.no_slice {
             None => said.push_str(&device(one, slice)),
             Some(_) => said.push_str(&without_slice(one)),
         }
     }
+    for warning in warnings::of_slice(slice) {
+        said.push_str(&format!("  ! {}\n", warning.line()));
+    }
     said
 }
 
-/// Returns one line if no container's programs load the library. Otherwise returns one line for
-/// each container whose programs do not load it.
+/// Returns the facts about the slice as a whole, each with its name.
+fn facts(slice: &SliceStatus) -> Vec<(&'static str, String)> {
+    let command = slice.command.as_ref().map(|words| words.join(" "));
+    let started = slice.started.as_ref().map(|started| {
+        let age = slice
+            .age
+            .map_or(String::new(), |seconds| format!(" ({} ago)", age(seconds)));
+        format!("{started}{age}")
+    });
+    let path = |path: &std::path::Path| path.display().to_string();
+    let file = Some(path(&slice.file)).filter(|file| !file.is_empty() && !slice.is_private);
+    let facts = [
+        ("command", command),
+        ("started", started),
+        ("fence", Some(slice.fence.describe().to_owned())),
+        ("file", file),
+        ("ledger", slice.ledger.as_deref().map(path)),
+    ];
+    let known = facts.into_iter();
+    known
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+/// Returns the name of a device: as nvidia-smi shows it if the driver reports it, and its uuid.
+fn heading(device: &DeviceStatus, slice: &SliceStatus, cards: &[CardStatus]) -> String {
+    let Some(uuid) = device.device.as_deref() else {
+        return "each GPU".to_owned();
+    };
+    let is_same = |card: &&CardStatus| card.device == uuid && card.machine == slice.machine;
+    match cards.iter().find(is_same) {
+        Some(card) => {
+            let name = text::printable(&card.name);
+            format!("GPU {}  {name}  {uuid}", card.index)
+        }
+        None => uuid.to_owned(),
+    }
+}
+
+/// Returns one line if no container's programs load the library, else one line per container whose
+/// programs do not.
 pub(crate) fn no_slice(whole: Option<&str>, containers: &[ContainerStatus]) -> Vec<String> {
     if let Some(why) = whole {
         return vec![format!("no slice: {}", text::printable(why))];
@@ -92,15 +127,10 @@ pub(crate) fn no_slice(whole: Option<&str>, containers: &[ContainerStatus]) -> V
 
 /// Formats a device of a slice whose programs do not load the library.
 fn without_slice(device: &DeviceStatus) -> String {
-    let name = device.device.as_deref().unwrap_or("each GPU");
     let limit = device.limit.map_or("no limit".to_owned(), |limit| {
         format!("limit {}, not in force", Bytes::new(limit))
     });
-    let mut said = format!("  {name}  {limit}\n");
-    for line in escaped(&device.without_library) {
-        said.push_str(&format!("    {line}\n"));
-    }
-    said
+    format!("    {limit}\n")
 }
 
 /// Returns one line per process of the slice that uses the device without the library.
@@ -117,32 +147,6 @@ pub(crate) fn escaped(processes: &[Escaped]) -> Vec<String> {
         )
     };
     processes.iter().map(line).collect()
-}
-
-/// The difference between NVML's number and the ledger's that is reported. It exceeds the size of a
-/// context.
-const DIFFERENCE: u64 = 1 << 30;
-
-/// Returns one line per process for which the driver reports much more than the ledger.
-fn more_in_the_driver(processes: &[ProcessStatus]) -> Vec<String> {
-    let line = |one: &ProcessStatus| {
-        let driver = one.driver_used?;
-        let more = driver
-            .checked_sub(one.used)
-            .filter(|more| *more > DIFFERENCE)?;
-        Some(format!(
-            "warning: NVML reports {} for process {}, {} more than the ledger counts",
-            Bytes::new(driver),
-            one.pid,
-            Bytes::new(more)
-        ))
-    };
-    processes.iter().filter_map(line).collect()
-}
-
-/// Returns the part of an id that container engines show.
-fn short(id: &str) -> &str {
-    id.get(..12).unwrap_or(id)
 }
 
 fn promise(promise: &PromiseStatus) -> String {
@@ -164,12 +168,11 @@ fn promise(promise: &PromiseStatus) -> String {
 
 fn device(device: &DeviceStatus, slice: &SliceStatus) -> String {
     let amount = |bytes: u64| Bytes::new(bytes).to_string();
-    let name = device.device.as_deref().unwrap_or("each GPU");
     let mut parts = vec![match device.limit {
         Some(limit) => format!("limit {}{}", amount(limit), pending(device)),
         None => "no limit".to_owned(),
     }];
-    match device.used {
+    match device.used_or_reported() {
         Some(used) => parts.push(format!("used {}", amount(used))),
         None if slice.error.is_some() => parts.push("used ?".to_owned()),
         None => {}
@@ -184,7 +187,7 @@ fn device(device: &DeviceStatus, slice: &SliceStatus) -> String {
         (headroom, true) => parts.push(format!("headroom {} (learned)", amount(headroom))),
         (headroom, false) => parts.push(format!("headroom {}", amount(headroom))),
     }
-    let mut said = format!("  {name}  {}\n", parts.join(", "));
+    let mut said = format!("    {}\n", parts.join(", "));
     if let Some(refusals) = device.refusals.filter(|refusals| refusals.count > 0) {
         said.push_str(&format!(
             "    {} {}, at worst {} short\n",
@@ -196,13 +199,6 @@ fn device(device: &DeviceStatus, slice: &SliceStatus) -> String {
             times(refusals.count),
             amount(refusals.worst_short_by)
         ));
-    }
-    let warnings = escaped(&device.without_library);
-    for line in warnings
-        .into_iter()
-        .chain(more_in_the_driver(&device.processes))
-    {
-        said.push_str(&format!("    {line}\n"));
     }
     let mut rows = vec![["PID", "USED", "NAME", "BY KIND"].map(String::from)];
     rows.extend(device.processes.iter().map(|process| {

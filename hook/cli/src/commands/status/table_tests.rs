@@ -2,9 +2,17 @@
 
 use super::*;
 use crate::commands::status::containers::ContainerStatus;
-use crate::commands::status::model::{ProcessStatus, RefusalsShown};
+use crate::commands::status::model::{Fence, ProcessStatus, RefusalsShown};
+use crate::commands::status::snapshot::Snapshot;
 use serde_json::json;
 use std::path::PathBuf;
+
+fn shown(slices: &[SliceStatus]) -> String {
+    table(&Snapshot {
+        slices: slices.to_vec(),
+        ..Snapshot::default()
+    })
+}
 
 const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 const GIB: u64 = 1 << 30;
@@ -15,6 +23,8 @@ fn kinds_of(value: Value) -> Map<String, Value> {
 
 fn process(pid: u32, name: Option<&str>, used: u64) -> ProcessStatus {
     ProcessStatus {
+        number: pid,
+        slot: 0,
         pid,
         name: name.map(str::to_owned),
         used,
@@ -54,7 +64,7 @@ fn llama(devices: Vec<DeviceStatus>) -> SliceStatus {
 
 #[test]
 fn nothing_is_said_of_nothing() {
-    assert_eq!(table(&[]), "no slices are running\n");
+    assert_eq!(shown(&[]), "no slices are running\n");
 }
 
 #[test]
@@ -72,10 +82,13 @@ fn who_holds_what_is_shown_and_what_all_hold_together() {
     refused.headroom_learned = true;
     let idle = llama(vec![eight(Vec::new())]);
     assert_eq!(
-        table(&[llama(vec![refused]), idle]),
+        shown(&[llama(vec![refused]), idle]),
         "\
 llama (pid 4711)
-  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 4.00 GiB, left 4.00 GiB, headroom 41.00 MiB (learned)
+  fence    preload: cooperative
+  ledger   /ledger
+  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4
+    limit 8.00 GiB, used 4.00 GiB, left 4.00 GiB, headroom 41.00 MiB (learned)
     refused 3 times, at worst 143.00 MiB short
     PID   USED      NAME     BY KIND
     4711  3.00 GiB  python3  linear 3.00 GiB
@@ -83,7 +96,10 @@ llama (pid 4711)
     all   4.00 GiB           linear 4.00 GiB
 
 llama (pid 4711)
-  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 0 B, left 8.00 GiB
+  fence    preload: cooperative
+  ledger   /ledger
+  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4
+    limit 8.00 GiB, used 0 B, left 8.00 GiB
 "
     );
 }
@@ -102,9 +118,16 @@ fn the_containers_of_a_slice_are_named_as_engines_name_them() {
         ..llama(Vec::new())
     };
     assert_eq!(
-        table(&[of(&["8e6f1c7f7a1be5f00d"]), of(&["one", "two"])]),
-        "team/app (container 8e6f1c7f7a1b, pid 4711)\n\n\
-         team/app (containers one two, pid 4711)\n"
+        shown(&[of(&["8e6f1c7f7a1be5f00d"]), of(&["one", "two"])]),
+        "\
+team/app (container 8e6f1c7f7a1b, pid 4711)
+  fence    preload: cooperative
+  ledger   /ledger
+
+team/app (containers one two, pid 4711)
+  fence    preload: cooperative
+  ledger   /ledger
+"
     );
 }
 
@@ -122,9 +145,11 @@ fn what_was_promised_is_shown_with_what_the_host_still_can() {
         ..llama(Vec::new())
     };
     assert_eq!(
-        table(&[slice]),
+        shown(&[slice]),
         "\
 llama (pid 4711)
+  fence    preload: cooperative
+  ledger   /ledger
   promised 40.00 GiB, 30.00 GiB of it not used; the host has 60.00 GiB available and can promise 22.00 GiB more
 "
     );
@@ -134,6 +159,7 @@ llama (pid 4711)
 fn a_slice_that_only_counts_shows_what_is_over_its_limit() {
     let slice = SliceStatus {
         enforce: false,
+        fence: Fence::Counted,
         devices: vec![DeviceStatus {
             used: Some(9 * GIB),
             left: Some(0),
@@ -142,10 +168,13 @@ fn a_slice_that_only_counts_shows_what_is_over_its_limit() {
         ..llama(Vec::new())
     };
     assert_eq!(
-        table(&[slice]),
+        shown(&[slice]),
         "\
 llama (pid 4711, only counted, not enforced)
-  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  limit 8.00 GiB, used 9.00 GiB, over by 1.00 GiB
+  fence    counted: nothing is refused
+  ledger   /ledger
+  GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4
+    limit 8.00 GiB, used 9.00 GiB, over by 1.00 GiB
 "
     );
 }
@@ -154,6 +183,7 @@ llama (pid 4711, only counted, not enforced)
 fn what_is_not_counted_or_not_enforced_is_said() {
     let slice = SliceStatus {
         enforce: false,
+        fence: Fence::Counted,
         uncounted: Some(2),
         ..llama(Vec::new())
     };
@@ -168,14 +198,18 @@ fn what_is_not_counted_or_not_enforced_is_said() {
         ..slice.clone()
     };
     assert_eq!(
-        table(&[slice, none]),
+        shown(&[slice, none]),
         "\
 llama (pid 4711, only counted, not enforced)
-  2 allocations could not be recorded in the ledger, which was full or locked, or is not on tmpfs
+  fence    counted: nothing is refused
+  ledger   /ledger
+  ! 2 allocations of slice llama could not be recorded in the ledger, which was full or locked, or is not on tmpfs (gpuslice doctor llama)
 
 llama (only counted, not enforced)
-  its slice file names no ledger: nothing is counted or refused
-  each GPU  limit 8.00 GiB
+  fence    counted: nothing is refused
+  each GPU
+    limit 8.00 GiB
+  ! slice llama has no ledger: nothing is counted or refused
 "
     );
 }
@@ -185,7 +219,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let nasty = [process(1, Some("\u{1b}[2J\n"), GIB)];
     let mut slice = llama(vec![eight(nasty.to_vec())]);
     slice.name = "a\u{7}b".to_owned();
-    let shown = table(&[slice]);
-    assert!(shown.contains("a\\u{7}b") && shown.contains("\\u{1b}[2J\\n"));
-    assert!(!shown.contains(|letter: char| letter.is_control() && letter != '\n'));
+    let text = shown(&[slice]);
+    assert!(text.contains("a\\u{7}b") && text.contains("\\u{1b}[2J\\n"));
+    assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'));
 }

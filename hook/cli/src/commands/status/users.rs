@@ -133,8 +133,7 @@ pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
         .ok()
         .flatten()
         .map_or(Gid::from_raw(user.0), |user| user.gid);
-    // These calls affect only this thread, which is the process's only one. They also remove root's
-    // capabilities over files.
+    // These calls affect this thread only, and remove root's capabilities over files.
     let groups = setfsgid(group);
     let users = setfsuid(Uid::from_raw(user.0));
     let done = doing();

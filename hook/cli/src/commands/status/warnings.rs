@@ -83,7 +83,6 @@ impl Warning {
     }
 
     /// Returns the warning as one line.
-    #[expect(dead_code, reason = "the table for people is about to use it")]
     pub(crate) fn line(&self) -> String {
         let advice = self.advice.as_deref();
         let advice = advice.map_or(String::new(), |advice| format!(" ({advice})"));

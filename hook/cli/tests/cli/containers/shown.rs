@@ -140,11 +140,15 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
     host.container("living", &one);
     host.container("dead", &other);
     drop(other);
-    let shown = format!(
-        "team/living (container living, pid {}, ledger not sealed)\n  {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
+    let head = format!(
+        "team/living (container living, pid {}, ledger not sealed)\n",
         one.0.id()
     );
-    assert_eq!(host.told(&["status"]), said(&shown));
+    let (shown, err, status) = host.told(&["status", "team/living"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(shown.starts_with(&head), "{shown}");
+    let device = format!("  {UUID}\n    limit 8.00 GiB, used 0 B, left 8.00 GiB\n");
+    assert!(shown.ends_with(&device), "{shown}");
     let (json, _, _) = host.told(&["status", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["slices"][0]["containers"][0]["id"], "living");
@@ -157,7 +161,8 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
         return;
     }
     assert_eq!(host.told(&["gc"]), said(&gone("dead")));
-    assert_eq!((slices(), host.told(&["status"])), (1, said(&shown)));
+    let left = host.told(&["status", "team/living"]).0;
+    assert!(slices() == 1 && left.starts_with(&head), "{left}");
     assert_eq!(host.told(&["gc"]), said("nothing to remove\n"));
     drop(one);
     assert_eq!(host.told(&["gc"]), said(&gone("living")));
@@ -190,9 +195,12 @@ fn gc_removes_unreadable_records_only_by_force_of_dead_containers() {
     let sign = format!("its process {} still runs", other.0.id());
     assert!(err.starts_with(&begins) && err.contains(&sign), "{err}");
     let (shown, _, _) = host.told(&["status"]);
-    let line = format!("cut\n  {} is not a valid slice record (", cut.display());
+    let line = format!(
+        "! slice cut could not be read: {} is not a valid slice record (",
+        cut.display()
+    );
     assert!(
-        shown.contains("team/living (container living") && shown.contains(&line),
+        shown.contains("  team/living  ") && shown.contains(&line),
         "{shown}"
     );
     drop(other);
@@ -313,15 +321,50 @@ fn a_container_that_started_without_its_slice_is_shown_as_such() {
         record["sealed"] = json!(true);
     });
     host.records("usual", |record| record["sealed"] = json!(false));
-    let shown = format!(
-        "team/musl (container musl, pid {}, ledger sealed)\n  no slice: its libc is musl\n  \
-           {UUID}  limit 8.00 GiB, not in force\n\n\
-         team/usual (container usual, pid {}, ledger not sealed)\n  \
-           {UUID}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n",
-        one.0.id(),
-        other.0.id()
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    let row = |name: &str| {
+        let line = shown
+            .lines()
+            .find(|line| line.starts_with(&format!("  {name} ")));
+        let words = line.unwrap().split_whitespace().map(str::to_owned);
+        words.collect::<Vec<String>>()
+    };
+    assert_eq!(
+        row("team/musl")[1..7],
+        ["-", "/", "8.00", "GiB", "-", "none"],
+        "{shown}"
     );
-    assert_eq!(host.told(&["status"]), said(&shown));
+    assert_eq!(
+        row("team/usual")[1..6],
+        ["0.00", "/", "8.00", "GiB", "0%"],
+        "{shown}"
+    );
+    let warning =
+        "! container musl (team/musl) has no slice: its libc is musl (gpuslice doctor musl)\n";
+    assert!(shown.ends_with(warning), "{shown}");
+    for (name, head, device) in [
+        (
+            "musl",
+            format!("(container musl, pid {}, ledger sealed)", one.0.id()),
+            "limit 8.00 GiB, not in force",
+        ),
+        (
+            "usual",
+            format!("(container usual, pid {}, ledger not sealed)", other.0.id()),
+            "limit 8.00 GiB, used 0 B, left 8.00 GiB",
+        ),
+    ] {
+        let (shown, _, _) = host.told(&["status", &format!("team/{name}")]);
+        assert!(
+            shown.starts_with(&format!("team/{name} {head}\n")),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(&format!("  {UUID}\n    {device}\n")),
+            "{shown}"
+        );
+    }
     let (json, _, _) = host.told(&["status", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     let told = |slice: usize| {
@@ -347,12 +390,11 @@ fn a_record_of_an_unknown_shape_is_read_as_far_as_it_is_known() {
         record["no_slice"] = json!({"why": 7});
         record["sealed"] = json!("perhaps");
     });
-    let (shown, err, status) = host.told(&["status"]);
+    let (shown, err, status) = host.told(&["status", "team/other"]);
     assert_eq!((err.as_str(), status), ("", 0));
-    assert!(
-        shown.contains("  no slice: the hook recorded no reason\n"),
-        "{shown}"
-    );
+    let warning =
+        "! container other (team/other) has no slice: the hook recorded no reason (gpuslice";
+    assert!(shown.contains(warning), "{shown}");
     assert!(shown.contains("ledger not sealed"), "{shown}");
     drop(one);
     host.told(&["gc"]);
@@ -368,11 +410,11 @@ fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
     member.take(Bytes::gib(1), Kind::Linear);
     // No machine can be short of an exbibyte.
     member.is_refused(Bytes::new(1 << 60));
-    let (shown, err, status) = host.told(&["status"]);
+    let (shown, err, status) = host.told(&["status", "team/damaged"]);
     let said = "gpuslice: slice team/damaged could not be read\n";
     assert_eq!((err.as_str(), status), (said, 1));
     assert!(shown.contains(", used ?\n"), "{shown}");
-    let line = "  the ledger is damaged: impossible numbers in it are not shown\n";
+    let line = "could not be read: the ledger is damaged: impossible numbers in it are not shown (gpuslice";
     assert!(shown.contains(line), "{shown}");
     assert!(
         !shown.contains("refused") && !shown.contains("TiB"),

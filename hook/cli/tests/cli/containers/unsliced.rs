@@ -44,12 +44,24 @@ fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
         command.args(words).arg("--root").arg(root.path());
         told(home.of(&mut command))
     };
-    let shown = format!("team/server (container c1, pid {pid})\n  no slice: {WHY}\n");
+    let warning =
+        format!("! container c1 (team/server) has no slice: {WHY} (gpuslice doctor c1)\n");
     let status = said(&["status"]);
+    let details = said(&["status", "c1"]).0;
     let json = said(&["status", "--json"]);
     process.kill().unwrap();
     process.wait().unwrap();
-    assert_eq!(status, (shown, String::new(), 0));
+    assert_eq!((status.1.as_str(), status.2), ("", 0));
+    assert!(
+        status.0.contains("  team/server  ") && status.0.ends_with(&warning),
+        "{}",
+        status.0
+    );
+    assert!(
+        details.starts_with(&format!("team/server (container c1, pid {pid})\n")),
+        "{details}"
+    );
+    assert!(details.ends_with(&format!("  {warning}")), "{details}");
     let slice: Value = serde_json::from_str(&json.0).unwrap();
     let slice = &slice["slices"][0];
     assert_eq!(

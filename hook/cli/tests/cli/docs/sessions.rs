@@ -32,6 +32,7 @@ fn cases(here: &Installation, home: &Home) -> trycmd::TestCases {
     cases
         .register_bin("gpuslice", here.executable())
         .env("COLUMNS", "100")
+        .env("LC_ALL", "C")
         .env("PATH", path)
         .env("XDG_RUNTIME_DIR", home.runtime.path().to_str().unwrap())
         .env("XDG_STATE_HOME", home.state.path().to_str().unwrap())

@@ -3,6 +3,7 @@
 
 mod check;
 mod devices;
+mod overview;
 mod report;
 mod status;
 mod status_damaged;

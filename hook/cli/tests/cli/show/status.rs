@@ -40,7 +40,17 @@ pub(super) fn status(home: &Home, options: &[&str]) -> String {
     out
 }
 
-/// Returns the output and the messages for a slice that cannot be read.
+/// Everything about one slice, without the line that says when it was started.
+pub(super) fn details(home: &Home, name: &str) -> String {
+    let text = status(home, &[name]);
+    let lines = text.split_inclusive('\n');
+    let (started, others): (Vec<_>, Vec<_>) =
+        lines.partition(|line| line.starts_with("  started  "));
+    assert_eq!(started.len(), 1, "{text}");
+    others.concat()
+}
+
+/// The output and the messages for a slice that cannot be read.
 pub(super) fn unread(home: &Home, options: &[&str]) -> (String, String) {
     let mut command = HERE.gpuslice();
     let (out, err, status) = told(home.of(&mut command).arg("status").args(options));
@@ -75,8 +85,14 @@ fn who_holds_what_is_shown_while_it_is_held() {
     let home = Home::new();
     let (child, config) = slice(&home, &LLAMA);
     let pid = child.id();
-    let idle = format!("llama (pid {pid})\n  {GPU}  limit 8.00 GiB, used 0 B, left 8.00 GiB\n");
-    assert_eq!(status(&home, &[]), idle);
+    let head = format!(
+        "llama (pid {pid})\n  command  sh -c echo $GPUSLICE_CONFIG; read line\n  \
+           fence    preload: cooperative\n  file     {config}\n  ledger   {}\n  \
+           GPU 0  NVIDIA GeForce RTX 3090  {GPU}\n",
+        ledger_of(&config)
+    );
+    let idle = format!("{head}    limit 8.00 GiB, used 0 B, left 8.00 GiB\n");
+    assert_eq!(details(&home, "llama"), idle);
     let member = Member::of(&config);
     member.take(Bytes::gib(3), Kind::Linear);
     member.take(Bytes::mib(256), Kind::Context);
@@ -84,11 +100,10 @@ fn who_holds_what_is_shown_while_it_is_held() {
     member.is_refused(Bytes::mib(143));
     let (own, name) = (std::process::id(), own_name());
     let shown = format!(
-        "llama (pid {pid})\n  \
-           {GPU}  limit 8.00 GiB, used 3.25 GiB, left 4.75 GiB\n    \
+        "{head}    limit 8.00 GiB, used 3.25 GiB, left 4.75 GiB\n    \
              refused twice, at worst 143.00 MiB short\n"
     );
-    let text = status(&home, &[]);
+    let text = details(&home, "llama");
     let (head, processes) = text.split_at(shown.len());
     assert_eq!(head, shown);
     let words: Vec<Vec<&str>> = processes
@@ -152,17 +167,23 @@ fn two_runs_of_one_name_are_two_slices_and_each_is_gone_with_its_command() {
         &[&LLAMA[..], &["--no-enforce", "--headroom=1GiB"]].concat(),
     );
     assert_ne!(first, second);
-    let shown = status(&home, &[]);
+    let shown = status(&home, &["llama"]);
     for line in [
         format!("llama (pid {})\n", one.id()),
         format!("llama (pid {}, only counted, not enforced)\n", two.id()),
-        format!("  {GPU}  limit 8.00 GiB, used 0 B, left 8.00 GiB, headroom 1.00 GiB\n"),
+        "  fence    counted: nothing is refused\n".to_owned(),
+        "    limit 8.00 GiB, used 0 B, left 8.00 GiB, headroom 1.00 GiB\n".to_owned(),
     ] {
         assert!(shown.contains(&line), "{shown}");
     }
     end(one);
-    eventually("one slice is left", || entries(&home) == 1);
-    assert!(status(&home, &[]).starts_with(&format!("llama (pid {}", two.id())));
+    eventually("one left", || entries(&home) == 1);
+    let left = status(&home, &["llama"]);
+    assert!(
+        left.starts_with(&format!("llama (pid {}", two.id())),
+        "{left}"
+    );
+    assert_eq!(left.matches("llama (pid").count(), 1, "{left}");
     end(two);
     eventually("no slice is left", || entries(&home) == 0);
     assert_eq!(status(&home, &[]), NOTHING);
@@ -226,7 +247,7 @@ fn runs_of_slice_files_that_name_one_ledger_share_it() {
     assert_eq!(Path::new(&config), file);
     let (two, _) = slice(&home, &options);
     Member::of(&config).take(Bytes::gib(1), Kind::Vmm);
-    let shown = status(&home, &[]);
+    let shown = status(&home, &["team"]);
     assert!(
         shown.starts_with(&format!("team (pid {})\n", one.id())),
         "{shown}"
@@ -234,7 +255,7 @@ fn runs_of_slice_files_that_name_one_ledger_share_it() {
     assert_eq!(shown.matches("team").count(), 1, "{shown}");
     assert!(shown.contains("used 1.00 GiB, left 7.00 GiB"), "{shown}");
     end(one);
-    assert!(status(&home, &[]).starts_with("team\n"));
+    assert!(status(&home, &["team"]).starts_with("team\n"));
     end(two);
 }
 
@@ -291,11 +312,32 @@ fn in_a_container_its_own_slice_is_shown() {
     command
         .args(["--map-root-user", "--mount", "sh", "-c", container])
         .args([root.path(), &ledger, &HERE.executable()])
-        .arg("status");
+        .arg("status")
+        .env_remove("COLUMNS")
+        .env("LC_ALL", "C");
     let (out, err, status) = told(&mut command);
     assert_eq!((err.as_str(), status), ("", 0));
-    let head = format!("pod\n  {GPU}  limit 8.00 GiB, used 2.00 GiB, left 6.00 GiB\n");
-    assert!(out.starts_with(&head), "{out}");
+    let lines: Vec<Vec<&str>> = out
+        .lines()
+        .map(|it| it.split_whitespace().collect())
+        .collect();
+    let row = [
+        "pod",
+        "2.00",
+        "/",
+        "8.00",
+        "GiB",
+        "25%",
+        "###-------",
+        "-",
+        "preload",
+        "-",
+        "-",
+    ];
+    let head = [
+        "NAME", "USED", "/", "LIMIT", "REFUSED", "FENCE", "USER", "AGE", "COMMAND",
+    ];
+    assert_eq!(lines, [&[GPU][..], &head, &row], "{out}");
 }
 
 /// Allocates that many GiB of the GPU, prints a line, and holds them until its standard input ends.
@@ -333,18 +375,40 @@ fn a_process_that_holds_device_memory_without_the_library_is_named() {
     let (pid, used) = (&escaped[0]["pid"], escaped[0]["used"].as_u64().unwrap());
     assert_eq!(escaped.as_array().unwrap().len(), 1, "{json}");
     assert!((10 << 30..11 << 30).contains(&used), "{json}");
-    let line = format!(
-        "    warning: process {pid} (python3) holds {} without libgpuslice.so: it is neither \
-         counted nor limited\n",
-        Bytes::new(used)
+    let holds = format!("holds {} without libgpuslice.so", Bytes::new(used));
+    let warning = format!(
+        "! process {pid} (python3) of slice esc {holds}: it is neither counted nor limited \
+         (gpuslice doctor {pid})\n"
     );
-    assert!(shown.contains(&line), "{shown}");
-    assert_eq!(shown.matches("warning").count(), 1, "{shown}");
-    // For the process that has loaded the library, NVML and the ledger report the same number.
+    assert!(shown.ends_with(&warning), "{shown}");
+    assert_eq!(shown.matches('!').count(), 1, "{shown}");
+    assert!(
+        status(&home, &["esc"]).ends_with(&format!("  {warning}")),
+        "{shown}"
+    );
+    let message =
+        format!("process {pid} (python3) of slice esc {holds}: it is neither counted nor limited");
+    let expected = json!([{
+        "kind": "without_library", "message": message, "advice": format!("gpuslice doctor {pid}"),
+        "slice": "esc", "pid": pid, "device": GPU,
+    }]);
+    assert_eq!(json["warnings"], expected);
+    // The card holds both; only one is counted.
+    let (counted, card) = (&device["used"], &json["cards"][0]);
+    let both = counted.as_u64().unwrap() + used;
+    assert_eq!(
+        json!([counted, used, both]),
+        json!([card["in_slices"], card["outside_slices"], card["used"]])
+    );
+    assert_eq!(device["driver_used"], both);
+    // What NVML says of the one that has loaded it is what the ledger says.
     let counted = &device["processes"][0];
     assert_eq!(counted["driver_used"], counted["used"], "{json}");
     let mut command = HERE.gpuslice();
     let (report, err, _) = told(home.of(&mut command).arg("report"));
+    let line = format!(
+        "    warning: process {pid} (python3) {holds}: it is neither counted nor limited\n"
+    );
     assert!(report.contains(&line) && err.is_empty(), "{report}{err}");
     let row = report
         .lines()
@@ -369,7 +433,7 @@ fn an_edited_slice_file_is_shown_as_pending_and_the_limit_in_force_stays() {
     let edited = text.replace("8589934592", "6442450944");
     assert_ne!(text, edited);
     fs::write(&config, edited).unwrap();
-    let shown = status(&home, &[]);
+    let shown = status(&home, &["llama"]);
     let line = "limit 8.00 GiB (6.00 GiB for programs that start now), used 0 B, left 8.00 GiB\n";
     assert!(shown.contains(line), "{shown}");
     let json: Value = serde_json::from_str(&status(&home, &["--json"])).unwrap();
@@ -387,13 +451,13 @@ fn one_slice_is_shown_by_its_name_or_by_a_process() {
     let (one, config) = slice(&home, &LLAMA);
     let (two, _) = slice(&home, &["--sim=rtx3090", "--memory=4GiB", "--name=other"]);
     Member::of(&config).take(Bytes::gib(1), Kind::Linear);
-    let llama = status(&home, &["llama"]);
+    let llama = details(&home, "llama");
     assert!(
         llama.starts_with("llama (pid ") && !llama.contains("other"),
         "{llama}"
     );
-    assert_eq!(status(&home, &[&one.id().to_string()]), llama);
-    assert_eq!(status(&home, &[&std::process::id().to_string()]), llama);
+    assert_eq!(details(&home, &one.id().to_string()), llama);
+    assert_eq!(details(&home, &std::process::id().to_string()), llama);
     assert!(status(&home, &["other", "--json"]).contains("\"other\""));
     for (name, message) in [
         ("nosuch", "gpuslice: no slice is called \"nosuch\"\n"),

@@ -16,7 +16,7 @@ const MACHINE: &str = r#"
 set -e
 mount --make-rprivate /
 for place in /run /tmp /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
-unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR
+unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR COLUMNS LC_ALL LC_CTYPE LANG
 cp -rL "$0" /tmp/installed
 gpuslice=/tmp/installed/release/gpuslice
 as() { user=$1; shift; HOME=/tmp setpriv --reuid $user --regid $user --clear-groups "$@"; }
@@ -51,15 +51,35 @@ fn their_name() -> String {
 
 #[test]
 fn root_sees_the_slices_of_all_users_with_their_owner() {
-    let Some(out) = on_machine("cat /tmp/theirs; $gpuslice status") else {
+    let Some(out) = on_machine("$gpuslice status; echo =; $gpuslice status theirs") else {
         return;
     };
-    let (pid, shown) = out.split_once('\n').unwrap();
-    let expected = format!(
-        "theirs (pid {pid}, user {})\n  {GPU}  limit 4.00 GiB, used 0 B, left 4.00 GiB\n",
-        their_name()
+    // Root may not look into the simulated machine of another user.
+    let (shown, details) = out.split_once("=\n").unwrap();
+    let mut lines = shown.lines();
+    assert_eq!(lines.next(), Some(GPU), "{out}");
+    let row: Vec<&str> = lines.nth(1).unwrap().split_whitespace().collect();
+    let bar = "----------";
+    let (theirs, begin) = (
+        their_name(),
+        [
+            "theirs", "0.00", "/", "4.00", "GiB", "0%", bar, "-", "preload",
+        ],
     );
-    assert_eq!(shown, expected);
+    assert_eq!(row[..9], begin, "{out}");
+    assert_eq!(
+        (row[9], &row[11..]),
+        (theirs.as_str(), &["sleep", "60"][..]),
+        "{out}"
+    );
+    assert!(
+        details.contains(&format!(", user {theirs})\n  command  sleep 60\n")),
+        "{out}"
+    );
+    assert!(
+        details.contains("    limit 4.00 GiB, used 0 B, left 4.00 GiB\n"),
+        "{out}"
+    );
     let json = on_machine("$gpuslice status --json").unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["slices"][0]["user"], json!(their_name()));
@@ -73,11 +93,120 @@ fn another_user_sees_whose_slices_there_are_and_no_more() {
     let Some(out) = on_machine("as 65533 $gpuslice status") else {
         return;
     };
-    let end = format!(", user {})", their_name());
     let mut lines = out.lines();
-    assert!(lines.next().unwrap().ends_with(&end), "{out}");
-    let why = "  its slice file can be read by its user and by root only";
-    assert_eq!((lines.next(), lines.next()), (Some(why), None), "{out}");
+    assert_eq!(lines.next(), Some("on unknown GPUs"), "{out}");
+    let row: Vec<&str> = lines.nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(lines.next(), None, "{out}");
+    let (theirs, pid) = (their_name(), row[1]);
+    assert_eq!(
+        row[..6],
+        ["pid", pid, "?", "-", "preload", theirs.as_str()],
+        "{out}"
+    );
+    assert_eq!(row.len(), 7, "{out}");
+    let why = "  its slice file can be read by its user and by root only\n";
+    let details = on_machine("as 65533 $gpuslice status $(cat /tmp/theirs)").unwrap();
+    assert!(
+        details.contains(why) && !details.contains("sleep"),
+        "{details}"
+    );
+}
+
+/// On that machine, a driver that all users share, and a slice of user 65534 that was admitted on
+/// its GPU and holds memory.
+const SHARED_GPU: &str = r#"
+mkdir /tmp/driver; umask 0; mkdir /tmp/gpu
+for library in libcuda.so.1 libnvidia-ml.so.1; do ln -s /tmp/installed/sim/$library /tmp/driver; done
+export LD_LIBRARY_PATH=/tmp/driver GPUSLICE_SIM_STATE=/tmp/gpu
+$gpuslice devices --write 2>/dev/null
+mkfifo /tmp/holds
+as 65534 timeout 60 $gpuslice run --memory=6GiB --name=admitted -- \
+    python3 -c "$TAKES" < /dev/zero > /tmp/holds 2>&1 &
+read line < /tmp/holds; [ "$line" = granted ]
+"#;
+
+/// Takes 3 GiB of the GPU and keeps them until it is killed.
+const TAKES: &str = r#"
+import ctypes, sys, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, place = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(3 << 30)) == 0
+print("granted", flush=True)
+time.sleep(60)
+"#;
+
+#[test]
+fn the_numbers_of_a_gpu_are_the_same_for_every_user() {
+    let script = format!(
+        "TAKES='{TAKES}'\n{SHARED_GPU}
+        $gpuslice status --json; echo =; as 65533 $gpuslice status --json; echo =
+        as 65533 $gpuslice status"
+    );
+    let Some(out) = on_machine(&script) else {
+        return;
+    };
+    let parts: Vec<&str> = out.split("=\n").collect();
+    let [root, other] = [0, 1].map(|part| serde_json::from_str::<Value>(parts[part]).unwrap());
+    let card = &root["cards"][0];
+    assert_eq!(root["cards"].as_array().unwrap().len(), 1, "{root}");
+    let (total, held) = (25_438_126_080u64, (3u64 << 30) + (254 << 20));
+    assert_eq!(
+        json!([
+            card["total"],
+            card["used"],
+            card["in_slices"],
+            card["outside_slices"]
+        ]),
+        json!([total, held, held, 0])
+    );
+    assert_eq!(
+        json!([card["limits_sum"], card["left_to_give"]]),
+        json!([6u64 << 30, total - (6 << 30)])
+    );
+    assert_eq!(root["cards"], other["cards"]);
+    // The other user is told the name, the owner and the size, and not the command.
+    let find = |all: &Value| {
+        let all = all["slices"].as_array().unwrap().clone();
+        let mut named = all.into_iter().filter(|one| one["name"] == "admitted");
+        named.next().unwrap()
+    };
+    let (known, told) = (find(&root), find(&other));
+    assert_eq!(known["command"][0], "python3");
+    assert_eq!(told["command"], Value::Null);
+    for key in ["pid", "user", "started", "fence"] {
+        assert_eq!(known[key], told[key], "{key}");
+    }
+    let device = &told["devices"][0];
+    assert_eq!(
+        json!([device["limit"], device["used"], device["driver_used"]]),
+        json!([6u64 << 30, null, held])
+    );
+    let row = parts[2]
+        .lines()
+        .find(|line| line.starts_with("  admitted"))
+        .unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    let theirs = their_name();
+    let begin = [
+        "admitted",
+        "3.25",
+        "/",
+        "6.00",
+        "GiB",
+        "54%",
+        "#####-----",
+        "-",
+        "preload",
+    ];
+    assert_eq!(
+        (&words[..9], words[9]),
+        (&begin[..], theirs.as_str()),
+        "{}",
+        parts[2]
+    );
+    assert_eq!(words.len(), 11, "{}", parts[2]);
 }
 
 #[test]
@@ -94,7 +223,7 @@ fn root_reads_nothing_that_another_users_link_leads_to() {
         return;
     };
     assert!(
-        out.starts_with("theirs (pid ") && !out.contains("secret"),
+        out.contains("  theirs  ") && !out.contains("secret"),
         "{out}"
     );
 }

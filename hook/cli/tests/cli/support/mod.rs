@@ -4,6 +4,7 @@
 pub(crate) mod cached;
 pub(crate) mod machine;
 pub(crate) mod member;
+pub(crate) mod terminal;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -96,8 +97,8 @@ impl Home {
     }
 }
 
-/// The environment variables that would change a result.
-const VARIABLES: [&str; 9] = [
+/// What would change an answer.
+const VARIABLES: [&str; 14] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
@@ -107,6 +108,11 @@ const VARIABLES: [&str; 9] = [
     "GPUSLICE_SIM",
     "GPUSLICE_SIM_STATE",
     "GPUSLICE_SIM_FAULTS",
+    "COLUMNS",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "NO_COLOR",
 ];
 
 fn built() -> PathBuf {

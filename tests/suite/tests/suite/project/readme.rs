@@ -47,12 +47,17 @@ fn what_the_handbook_shows_of_check_is_what_check_says() {
     }
 }
 
-/// The words of a text, with `PID` for each process id.
+/// The words of a text, with `PID` for each process id, `AGE` for each slice's age and `USER` for
+/// the user who has drawn the picture or runs the test.
 fn words(text: &str) -> Vec<String> {
     let is_pid = |word: &str| word.bytes().all(|letter| letter.is_ascii_digit());
+    let own = std::env::var("USER");
     let settled = |word: &str| match word.trim_end_matches(')') {
         "" => word.to_owned(),
         number if is_pid(number) => word.replace(number, "PID"),
+        "root" => "USER".to_owned(),
+        user if Ok(user) == own.as_deref() => "USER".to_owned(),
+        age if age.strip_suffix('s').is_some_and(is_pid) => "AGE".to_owned(),
         _ => word.to_owned(),
     };
     text.split_whitespace().map(settled).collect()
