@@ -99,7 +99,7 @@ impl Promises {
     pub(crate) fn of(simulated: Option<&Path>) -> Promises {
         match simulated {
             Some(state) => Promises {
-                owners: Some(Owners::of(None)),
+                owners: Some(Owners::of(None, None)),
                 ..Promises::in_folder(&state.join(FOLDER))
             },
             None => {
@@ -109,7 +109,7 @@ impl Promises {
                     containers: containers.filter(|containers| *containers != folder),
                     folder,
                     simulated: false,
-                    owners: Some(Owners::of(None)),
+                    owners: Some(Owners::of(None, None)),
                 }
             }
         }
@@ -126,12 +126,12 @@ impl Promises {
         }
     }
 
-    /// Makes the run's watcher the owner of its promise if a former slice of this process still has
-    /// one.
+    /// Names the owners of a new promise: the run's watcher, if a former slice of its process still
+    /// has one.
     #[must_use]
-    pub(crate) fn watched_by(self, watcher: Option<i32>) -> Promises {
+    pub(crate) fn owned_by(self, owners: Owners) -> Promises {
         Promises {
-            owners: self.owners.map(|_| Owners::of(watcher)),
+            owners: self.owners.map(|_| owners),
             ..self
         }
     }
@@ -155,6 +155,12 @@ impl Promises {
     #[must_use]
     pub(crate) fn standing(&self) -> Vec<Neighbour> {
         self.standing_and(Remains::Remove)
+    }
+
+    /// Returns the promises in force, and changes no file.
+    #[must_use]
+    pub(crate) fn kept(&self) -> Vec<Neighbour> {
+        self.standing_and(Remains::Keep)
     }
 
     fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
@@ -293,7 +299,7 @@ impl Promises {
 
     /// Returns the id of a new promise, which names its owner.
     fn own_id(&self, name: &str) -> String {
-        let owners = self.owners.unwrap_or_else(|| Owners::of(None));
+        let owners = self.owners.unwrap_or_else(|| Owners::of(None, None));
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let is_taken = self.owners.is_some()
             && own

@@ -14,4 +14,5 @@ mod containers;
 mod docs;
 mod run;
 mod show;
+mod slices_file;
 mod support;
