@@ -11,6 +11,7 @@ use crate::launch::plan::Plan;
 use crate::launch::scratch::Scratch;
 use crate::runs::admission::{self, Neighbour, Room};
 use crate::runs::promise::{self, Promises};
+use crate::runs::registry::Remains;
 use crate::runs::tenancy::Card;
 use crate::slice::options::SliceOptions;
 use crate::slice::slices_file::places::Found;
@@ -140,7 +141,7 @@ fn host(facts: &Facts, scratch: &Scratch) -> anyhow::Result<Option<Host>> {
     let HostMemory {
         total, available, ..
     } = promise::host(meminfo)?;
-    let running = Promises::of(scratch.records(facts)).kept();
+    let running = Promises::of(scratch.records(facts)).standing_and(Remains::Keep);
     let used = running.iter().map(|one| one.budget.minus(one.unused));
     Ok(Some(Host {
         available: used.fold(available, Bytes::plus).at_most(total),

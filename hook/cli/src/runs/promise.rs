@@ -157,13 +157,8 @@ impl Promises {
         self.standing_and(Remains::Remove)
     }
 
-    /// Returns the promises in force, and changes no file.
-    #[must_use]
-    pub(crate) fn kept(&self) -> Vec<Neighbour> {
-        self.standing_and(Remains::Keep)
-    }
-
-    fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
+    /// Returns the promises in force.
+    pub(crate) fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let containers = self.containers.as_deref().map(promises::read_folder);
         let living = own.into_iter().filter(|held| {

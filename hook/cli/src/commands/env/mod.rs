@@ -53,10 +53,9 @@ pub struct Args {
     pub sim: Option<String>,
 }
 
-const NOTES: &str = r#"The slice is admitted as that of gpuslice run. gpuslice status lists it under the owner. It ends when
-the owner has ended, and every process that was started with the variables.
-
-Programs that run already are not in the slice: it holds what the shell starts from now on.
+const NOTES: &str = r#"The slice is admitted as that of gpuslice run, and gpuslice status lists it under its owner. It ends
+when its owner and every program that was started with the variables have ended. Programs that run
+already are not in the slice: it holds what the shell starts from now on.
 
 Examples:
   eval "$(gpuslice env chat)"                    this shell's programs are in the slice chat
