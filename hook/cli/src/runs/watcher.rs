@@ -32,6 +32,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 /// `gpuslice tidy-up FOLDER PID [CALLER]`: watches for the process PID, which calls it unless CALLER
 /// does.
@@ -44,6 +45,10 @@ pub struct Args {
     /// The process that calls, if it is another one
     pub caller: Option<i32>,
 }
+
+/// The time that a program of an owner gets to execute its file. The owner was started without the
+/// variables of the slice, and what it forks shows them only afterwards.
+const EXEC: Duration = Duration::from_millis(500);
 
 /// A handle to a running watcher, for the process that started it.
 #[derive(Debug)]
@@ -206,6 +211,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // Without a link, the caller has failed, and the owner knows nothing of the slice.
     if args.caller.is_none() || link.is_some() {
         user.wait();
+    }
+    if args.caller.is_some() {
+        std::thread::sleep(EXEC);
     }
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
