@@ -61,6 +61,8 @@ pub(crate) struct Host {
 pub(crate) struct SliceFit {
     /// Why it cannot start; None if it fits.
     pub(crate) refusal: Option<String>,
+    /// Whether it starts only because it may overcommit.
+    pub(crate) overcommits: bool,
     /// The largest limit with which it would fit, if a smaller one would.
     pub(crate) fits_with: Option<Bytes>,
     pub(crate) warnings: Vec<String>,
@@ -116,6 +118,7 @@ pub(crate) fn fit(found: &[Found], sim: Option<&str>) -> anyhow::Result<Fit> {
             Ok(plan) => books.enter(place, found.slice.name(), plan, &facts, &inventory),
             Err(error) => SliceFit {
                 refusal: Some(format!("{error:#}")),
+                overcommits: false,
                 fits_with: None,
                 warnings: Vec::new(),
                 shown: None,
@@ -198,6 +201,7 @@ impl Books {
             gpu.limits.extend(limit.map(|limit| (place, limit)));
         }
         let refused = self.refusal(&plan.cards, plan.promise, &slice);
+        let overcommits = refused.is_some() && plan.overcommit;
         let (refusal, fits_with) = match (refused, plan.overcommit) {
             (Some((why, _)), true) => {
                 warnings.push(format!("{why}; it starts all the same"));
@@ -212,6 +216,7 @@ impl Books {
         let visible = facts.environment.visible.as_deref();
         SliceFit {
             refusal,
+            overcommits,
             fits_with,
             warnings,
             shown: shown(&slice, &Seen::with(visible, inventory), inventory),

@@ -35,8 +35,8 @@ be: activations, CUDA graphs and the context reduce it. The key weights gives th
 
 JSON: schema; fits; files [path]; devices [device, index, name, total, unified, limits (their sum),
 left, slices [name, limit]]; host (null on a machine without unified memory: available, reserve,
-left); slices [name, file, line, fits, refusal, fits_with, warnings, engine (null, or engine,
-fraction, of, taken, weights, cache_at_most, fault)]. Amounts are bytes.
+left); slices [name, file, line, fits, overcommits, refusal, fits_with, warnings, engine (null, or
+engine, fraction, of, taken, weights, cache_at_most, fault)]. Amounts are bytes.
 
 Examples:
   gpuslice plan                              the slices of this user and of this host

@@ -52,6 +52,7 @@ struct SliceReport {
     file: String,
     line: usize,
     fits: bool,
+    overcommits: bool,
     refusal: Option<String>,
     fits_with: Option<u64>,
     warnings: Vec<String>,
@@ -128,19 +129,26 @@ impl Report {
         if estimates().any(|estimate| estimate.fault.is_none()) {
             text.push_str(ASSUMED);
         }
-        let refused: Vec<&str> = self
-            .slices
-            .iter()
-            .filter(|slice| !slice.fits)
-            .map(|slice| slice.name.as_str())
-            .collect();
-        text.push_str(&match (refused.as_slice(), self.slices.len()) {
-            (_, 0) => format!("no slices in {}\n", self.files.join(" and ")),
-            ([], 1) => "the slice fits\n".to_owned(),
-            ([], count) => format!("all {count} slices fit\n"),
-            (refused, _) => format!("does not fit: {}\n", printable(&refused.join(", "))),
-        });
+        text.push_str(&self.verdict());
+        text.push('\n');
         text
+    }
+
+    fn verdict(&self) -> String {
+        let named = |is: fn(&SliceReport) -> bool| {
+            let names = self.slices.iter().filter(|slice| is(slice));
+            let names: Vec<&str> = names.map(|slice| slice.name.as_str()).collect();
+            (!names.is_empty()).then(|| printable(&names.join(", ")))
+        };
+        let refused = named(|slice| !slice.fits);
+        let over = named(|slice| slice.overcommits);
+        match (refused, over, self.slices.len()) {
+            (_, _, 0) => format!("no slices in {}", self.files.join(" and ")),
+            (Some(refused), _, _) => format!("does not fit: {refused}"),
+            (None, Some(over), _) => format!("starts only by overcommit: {over}"),
+            (None, None, 1) => "the slice fits".to_owned(),
+            (None, None, count) => format!("all {count} slices fit"),
+        }
     }
 }
 
@@ -214,6 +222,7 @@ impl SliceReport {
             file: escaped_path(&found.file),
             line: slice.line,
             fits: fit.refusal.is_none() && fault.is_none(),
+            overcommits: fit.overcommits,
             refusal: fit.refusal.clone(),
             fits_with: fit.fits_with.map(Bytes::get),
             warnings: fit.warnings.clone(),

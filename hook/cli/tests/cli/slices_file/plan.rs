@@ -194,6 +194,24 @@ fn a_spark_that_is_full_is_described_in_the_words_of_admission() {
 }
 
 #[test]
+fn a_slice_that_overcommits_starts_and_is_not_said_to_fit() {
+    let place = Place::new(
+        "rtx3090",
+        "[a]\nmemory = \"20GiB\"\n\n[b]\nmemory = \"8GiB\"\novercommit = true\n",
+    );
+    let (out, _, status) = place.plan(&[]);
+    let last = "\nstarts only by overcommit: b\n";
+    assert!(status == 0 && out.ends_with(last), "{out}");
+    let warning = "b: warning: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 3.69 GiB left, 8.00 GiB \
+                   are asked for: held by a 20.00 GiB; it starts all the same\n";
+    assert!(out.contains(warning), "{out}");
+    let (json, _, _) = place.plan(&["--json"]);
+    let plan: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(plan["slices"][1]["overcommits"], true);
+    assert_eq!(plan["slices"][0]["overcommits"], false);
+}
+
+#[test]
 fn a_share_of_the_whole_machine_that_the_slice_does_not_have_is_a_fault() {
     let engine = |utilization: &str| {
         format!(
