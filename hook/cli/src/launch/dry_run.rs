@@ -19,10 +19,10 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The plan of a run, and what it would be admitted for at this moment.
+/// The plan of a run, and its admission if it started now.
 #[derive(Debug)]
 pub(crate) struct Preview {
-    /// The plan. Its warnings and gaps are those of the run.
+    /// The plan, with the warnings and gaps that the run would report.
     pub(crate) plan: Plan,
     /// The command and its arguments.
     command: Vec<OsString>,

@@ -82,7 +82,7 @@ pub fn help(args: &HelpArgs, whole: &Command) -> anyhow::Result<u8> {
             format!("there is no command \"{verb}\" (gpuslice help lists them)")
         })?;
     }
-    // The output of --help, at its width.
+    // The text is that of --help, wrapped at the same width.
     let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
     let shown = whole.clone().try_get_matches_from(words.chain(["--help"]));
     let shown = shown.err().context("there is no help")?;
@@ -153,7 +153,7 @@ pub fn man_pages(whole: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// The name under which this executable is the daemon.
+/// The name under which this executable acts as the daemon.
 const DAEMON: &str = "gpusliced";
 
 /// Adds the pages of a command's subcommands, recursively.
@@ -209,7 +209,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The environment variables, for which `--help` has no room.
+/// The environment variables, which are too many for `--help`.
 const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "GPUSLICE_CONFIG",
@@ -294,7 +294,7 @@ fn entry(roff: &mut Roff, name: &str, meaning: &str) {
     roff.text([roman(meaning)]);
 }
 
-/// Adds a section whose lines stay unchanged; adds none if the text is empty.
+/// Adds a section whose lines stay unchanged, unless the text is empty.
 fn literal(roff: &mut Roff, title: &str, text: &str) {
     if text.trim().is_empty() {
         return;
