@@ -187,6 +187,7 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 		$(HERE) packaging/etc/config.toml $(POLICY) >$(DESTDIR)/etc/gpuslice/config.toml && \
 		chmod 644 $(DESTDIR)/etc/gpuslice/config.toml; fi
 	install -D -m 644 -t $(INTO)/share/man/man1 packaging/man/*.1
+	install -D -m 644 -t $(INTO)/share/man/man5 packaging/man/*.5
 	install -D -m 644 -t $(INTO)/share/man/man8 packaging/man/*.8
 	install -D -m 644 packaging/completions/gpuslice.bash $(INTO)/share/bash-completion/completions/gpuslice
 	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
@@ -204,6 +205,7 @@ uninstall: ## what make install and install-sim have put there; /etc/gpuslice st
 	rm -rf $(INTO)/lib/gpuslice $(INTO)/share/gpuslice $(INTO)/share/doc/gpuslice
 	rm -f $(addprefix $(INTO)/lib/systemd/system/,$(notdir $(wildcard packaging/systemd/*))) $(INTO)/lib/tmpfiles.d/gpuslice.conf
 	rm -f $(addprefix $(INTO)/share/man/man1/,$(notdir $(wildcard packaging/man/*.1)))
+	rm -f $(addprefix $(INTO)/share/man/man5/,$(notdir $(wildcard packaging/man/*.5)))
 	rm -f $(addprefix $(INTO)/share/man/man8/,$(notdir $(wildcard packaging/man/*.8)))
 	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
 	rm -f $(INTO)/share/fish/vendor_completions.d/gpuslice.fish

@@ -34,6 +34,9 @@ _gpuslice() {
             gpuslice,drop-cache)
                 cmd="gpuslice__subcmd__drop__subcmd__cache"
                 ;;
+            gpuslice,env)
+                cmd="gpuslice__subcmd__env"
+                ;;
             gpuslice,gc)
                 cmd="gpuslice__subcmd__gc"
                 ;;
@@ -48,6 +51,8 @@ _gpuslice() {
                 ;;
             gpuslice,metrics)
                 cmd="gpuslice__subcmd__metrics"
+            gpuslice,plan)
+                cmd="gpuslice__subcmd__plan"
                 ;;
             gpuslice,report)
                 cmd="gpuslice__subcmd__report"
@@ -81,6 +86,7 @@ _gpuslice() {
     case "${cmd}" in
         gpuslice)
             opts="-h -V --help --version run check status report metrics headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
+            opts="-h -V --help --version run check status report plan env headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -315,6 +321,36 @@ _gpuslice() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gpuslice__subcmd__env)
+            opts="-h --file --format --owner --overcommit --sim --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "shell slurm json" -- "${cur}"))
+                    return 0
+                    ;;
+                --owner)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gpuslice__subcmd__gc)
             opts="-h --force --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -391,6 +427,8 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__metrics)
             opts="-h --output --format --compatible --root --help"
+        gpuslice__subcmd__plan)
+            opts="-h --sim --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -409,6 +447,7 @@ _gpuslice() {
                     return 0
                     ;;
                 --root)
+                --sim)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -464,7 +503,7 @@ _gpuslice() {
             return 0
             ;;
         gpuslice__subcmd__run)
-            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --managed --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --strict --dry-run --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --managed --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --slice --file --strict --dry-run --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -531,6 +570,14 @@ _gpuslice() {
                     return 0
                     ;;
                 --log-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slice)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

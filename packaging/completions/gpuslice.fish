@@ -31,6 +31,8 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Query 
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the running slices: their limits, and the memory that each process holds'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show the device and host memory of slices by process, and its growth'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "metrics" -d 'Print the numbers of all slices as metrics, for Prometheus'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "plan" -d 'Check whether the slices of a file fit together on this machine'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "env" -d 'Make a slice for a shell, a Slurm job or a Jupyter kernel, and print its variables'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List or reset the headroom that runs have learned'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of each model file is in the page cache'
@@ -66,6 +68,8 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log -d 'Let th
 info\t''
 debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l slice -d 'Take the slice NAME from ~/.config/gpuslice/slices.toml or /etc/gpuslice/slices.toml, and its command where none is given: gpuslice-slices(5)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l file -d 'Take it from this file' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start even if other slices leave no room for this one on a GPU (or on the host, on unified memory). FREE is then the memory that is left, and allocations can be refused below the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
@@ -123,6 +127,17 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -l compatible
 gpu-sharing\t'NVIDIA\'s gpu-sharing operator'"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand metrics" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand plan" -l sim -d 'Plan for a simulated machine: gb10, 2xh200 or another of gpuslice run --sim' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand plan" -l json -d 'Print JSON for programs'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand plan" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l file -d 'Take the slice from this file' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l format -d 'Print export lines for a shell, lines for Slurm\'s TaskProlog, or JSON with the env of a Jupyter kernel [default: shell]' -r -f -a "shell\t'`export NAME=\'value\'`, for `eval` in a POSIX shell'
+slurm\t'`export NAME=value`, as Slurm reads the output of a TaskProlog'
+json\t'JSON, whose `env` is that of Jupyter\'s kernel.json'"
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l owner -d 'The process whose end ends the slice [default: the shell that calls; with --format slurm, the slurmstepd above]' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l sim -d 'Make it on a simulated machine' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l overcommit -d 'Make the slice even if other slices leave no room for it'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'

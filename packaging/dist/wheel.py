@@ -38,6 +38,8 @@ def main(arch: str, version: str, built: str, out: str) -> None:
         # gpusliced and the hook are for packages that root installs.
         if not page.name.startswith("gpusliced"):
             put(f"{data}/data/share/man/man1/{page.name}", page.read_bytes())
+    slices = "gpuslice-slices.5"
+    put(f"{data}/data/share/man/man5/{slices}", (TREE / "packaging/man" / slices).read_bytes())
     completion = (TREE / "packaging/completions/gpuslice.bash").read_bytes()
     put(f"{data}/data/share/bash-completion/completions/gpuslice", completion)
     put(f"{info}/licenses/LICENSE", (TREE / "LICENSE").read_bytes())

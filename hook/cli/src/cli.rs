@@ -5,8 +5,8 @@ use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
 use crate::base::{exit, streams};
 use crate::commands::{
-    cache, cdi, check, daemon, devices, docs, driver_limit, engines, gc, headroom, metrics, report,
-    run, status, top,
+    cache, cdi, check, daemon, devices, docs, driver_limit, engines, env, gc, headroom, metrics,
+    plan, report, run, status, top,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -49,6 +49,10 @@ pub enum Verb {
     Report(report::Args),
     /// Print the numbers of all slices as metrics, for Prometheus
     Metrics(metrics::Args),
+    /// Check whether the slices of a file fit together on this machine
+    Plan(plan::Args),
+    /// Make a slice for a shell, a Slurm job or a Jupyter kernel, and print its variables
+    Env(env::Args),
     /// List or reset the headroom that runs have learned
     Headroom(headroom::Args),
     /// Drop model files from the page cache
@@ -152,6 +156,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Top(args) => top::main(&args),
         Verb::Report(args) => report::main(&args),
         Verb::Metrics(args) => metrics::main(&args),
+        Verb::Plan(args) => plan::main(&args),
+        Verb::Env(args) => env::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::DropCache(args) => cache::drop_cache(&args),
         Verb::Residency(args) => cache::residency(&args),

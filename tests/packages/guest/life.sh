@@ -43,13 +43,14 @@ snapshot >/tmp/before
 put /packages/older
 [ "$(stat -c '%a %U' /run/gpuslice)" = "711 root" ] || fail "/run/gpuslice is $(stat -c '%a %U' /run/gpuslice)"
 consistent gpuslice
-for unit in gpuslice-devices.service gpuslice-gc.service gpuslice-gc.timer gpusliced.service; do
+for unit in gpuslice-devices.service gpuslice-gc.service gpuslice-gc.timer gpusliced.service gpuslice@.service; do
     [ -f /usr/lib/systemd/system/$unit ] || fail "no $unit"
 done
 for page in gpuslice-run.1 gpusliced.1; do [ -f /usr/share/man/man1/$page.gz ] || fail "no page $page"; done
 said=$(systemd-analyze verify --man=no /usr/lib/systemd/system/gpuslice*.service /usr/lib/systemd/system/gpuslice*.timer 2>&1) || fail "the units: $said"
 [ -z "$said" ] || fail "the units: $said"
 rm -f /run/systemd/systemd-units-load # systemd-analyze's own
+for page in gpuslice-slices.5 gpuslice-config.5; do [ -f /usr/share/man/man5/$page.gz ] || fail "no page $page"; done
 [ -L /etc/systemd/system/multi-user.target.wants/gpuslice-devices.service ] || fail "gpuslice-devices is off"
 [ -L /etc/systemd/system/timers.target.wants/gpuslice-gc.timer ] || fail "the timer is off"
 [ ! -e /etc/systemd/system/multi-user.target.wants/gpusliced.service ] || fail "gpusliced is on"

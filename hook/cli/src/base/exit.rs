@@ -9,6 +9,8 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const INCONSISTENT: u8 = 1;
 /// `drop-cache`, `residency`: a part of a file is left, or its state is unknown.
 pub(crate) const LEFT: u8 = 1;
+/// `plan`: a slice does not fit, or its engine cannot start in it.
+pub(crate) const DOES_NOT_FIT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub(crate) const UNREAD: u8 = 1;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: no NVIDIA driver works.
@@ -26,7 +28,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub(crate) const MEANINGS: [Meaning; 9] = [
+pub(crate) const MEANINGS: [Meaning; 10] = [
     (SUCCESS, &[], "Success."),
     (
         INCONSISTENT,
@@ -37,6 +39,11 @@ pub(crate) const MEANINGS: [Meaning; 9] = [
         LEFT,
         &["drop-cache", "residency"],
         "Some pages that could be dropped are still cached, or the cached amount is unknown.",
+    ),
+    (
+        DOES_NOT_FIT,
+        &["plan"],
+        "A slice does not fit beside those before it, or its engine cannot start in it.",
     ),
     (
         UNREAD,

@@ -17,9 +17,11 @@ use crate::runs::registry::{self, Registration};
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
 use crate::slice::options::SliceOptions;
-use anyhow::bail;
+use crate::slice::slices_file::options::SliceFromFile;
+use crate::slice::slices_file::places::Found;
+use anyhow::{Context, bail};
 use nix::errno::Errno;
-use nix::unistd::execvpe;
+use nix::unistd::{Pid, execvpe};
 use std::ffi::{CString, NulError, OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -31,6 +33,9 @@ pub struct Args {
     /// The slice, and the machine it is on.
     #[command(flatten)]
     pub slice: SliceOptions,
+
+    #[command(flatten)]
+    pub from_file: SliceFromFile,
 
     /// Refuse to start a program where the slice does not hold: the program is static, 32-bit,
     /// set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a
@@ -44,7 +49,11 @@ pub struct Args {
     pub dry_run: bool,
 
     /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(
+        value_name = "COMMAND",
+        required_unless_present = "named",
+        trailing_var_arg = true
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -64,6 +73,7 @@ starts CMD in one of its own.
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py
   gpuslice run --device 0=8GiB --device 1=16GiB -- python3 train.py
+  gpuslice run --slice chat                               the slice and the command of a file
   gpuslice run --dry-run --memory 8GiB -- nvitop -1       what would be written and started
   gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
   gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
@@ -72,14 +82,18 @@ Examples:
 ///
 /// # Errors
 /// When the slice cannot be prepared, or the command cannot be started.
-pub(crate) fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
+pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     if let Some(mounted) = current_slice::mounted() {
         return Err(InSliceError::Mounted(mounted).into());
     }
-    if args.dry_run {
-        return dry_run(&args);
+    let found = args.from_file.find()?;
+    if let Some(found) = &found {
+        args.take(found)?;
     }
-    let prepared = prepare::prepare(&args.slice)?;
+    if args.dry_run {
+        return dry_run(&args, found.as_ref());
+    }
+    let prepared = of_file(found.as_ref(), prepare::prepare(&args.slice))?;
     warn(&prepared.warnings);
     let is_sliced = prepared.slice.is_some();
     look(
@@ -97,9 +111,40 @@ pub(crate) fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8>
     Err(not_started(&name, failure).into())
 }
 
-/// Prints the plan of a run. Fails in the cases in which the run would fail.
-fn dry_run(args: &Args) -> anyhow::Result<u8> {
-    let preview = Preview::make(&args.slice, &args.command)?;
+impl Args {
+    /// Takes the slice of a slices file, and its command if none is given.
+    fn take(&mut self, found: &Found) -> anyhow::Result<()> {
+        self.slice = found.options(&self.slice);
+        if self.command.is_empty() {
+            self.command.clone_from(&found.slice.command);
+        }
+        if self.command.is_empty() {
+            bail!(
+                "{} has no command: give one after --, or the key command",
+                found.shown()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Names the slices file in the error of a slice that it describes.
+pub(crate) fn of_file<T>(found: Option<&Found>, done: anyhow::Result<T>) -> anyhow::Result<T> {
+    match found {
+        Some(found) => done.with_context(|| found.shown()),
+        None => done,
+    }
+}
+
+/// Prints the plan of a run, and fails where the run would.
+fn dry_run(args: &Args, found: Option<&Found>) -> anyhow::Result<u8> {
+    let preview = of_file(found, Preview::make(&args.slice, &args.command))?;
+    if let Some(found) = found {
+        let (file, line) = (found.file.display(), found.slice.line);
+        streams::print(
+            format!("slice\n  {} ({file}, line {line})\n\n", found.slice.name()).as_bytes(),
+        )?;
+    }
     let plan = &preview.plan;
     warn(plan.log_warning.iter().chain(&plan.warnings));
     look(
@@ -185,7 +230,7 @@ fn register(prepared: &Prepared) -> Option<Registration> {
         return None;
     }
     let watcher = prepared.private.as_ref().and_then(PrivateDir::watcher);
-    let registered = registry::register(slice.name.as_str(), file, own, watcher);
+    let registered = registry::register(slice.name.as_str(), Pid::this(), file, own, watcher);
     registered
         .inspect_err(|error| {
             tell(&format!(

@@ -29,9 +29,11 @@ use std::{fs, io};
 /// # Errors
 /// When the slice does not fit, or a file cannot be written.
 pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
-    let Facts { sim, state, .. } = facts;
+    let Facts {
+        sim, state, owner, ..
+    } = facts;
     let mut private = (plan.writes_file() || (sim.is_some() && state.is_none()))
-        .then(|| PrivateDir::create().context("cannot make a private folder"))
+        .then(|| PrivateDir::create(owner).context("cannot make a private folder"))
         .transpose()?;
     let folder = private.as_ref().map(PrivateDir::path);
     let state = state.or_else(|| sim.is_some().then(|| Some(folder?.join("sim")))?);
@@ -44,8 +46,9 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         _ => None,
     };
     let watcher = private.as_ref().and_then(PrivateDir::watcher);
-    let promise = make_promise(&mut plan, state.as_deref(), meminfo.as_deref(), watcher)?;
-    let tenancy = claim(&mut plan, state.as_deref(), watcher)?;
+    let owners = Owners::of(owner, watcher);
+    let promise = make_promise(&mut plan, state.as_deref(), meminfo.as_deref(), owners)?;
+    let tenancy = claim(&mut plan, state.as_deref(), owners)?;
     let file = write_files(
         &mut plan,
         private.as_mut(),
@@ -82,7 +85,7 @@ fn make_promise(
     plan: &mut Plan,
     simulated: Option<&Path>,
     meminfo: Option<&Path>,
-    watcher: Option<i32>,
+    owners: Owners,
 ) -> anyhow::Result<Option<OwnPromise>> {
     let (Some(budget), Some(slice)) = (plan.promise, &mut plan.slice) else {
         return Ok(None);
@@ -91,7 +94,7 @@ fn make_promise(
     let reserve = slice.reserve;
     let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
     let name = slice.name.as_str();
-    let promises = Promises::of(simulated).watched_by(watcher);
+    let promises = Promises::of(simulated).owned_by(owners);
     if let Some(pid) = promises.run_called(name) {
         plan.warnings.push(tenancy::same_name(name, pid));
     }
@@ -105,12 +108,7 @@ fn make_promise(
 }
 
 /// Takes the slice's place on GPUs with memory of their own, if it fits beside the other slices.
-fn claim(
-    plan: &mut Plan,
-    simulated: Option<&Path>,
-    watcher: Option<i32>,
-) -> anyhow::Result<Tenancy> {
-    let owners = Owners::of(watcher);
+fn claim(plan: &mut Plan, simulated: Option<&Path>, owners: Owners) -> anyhow::Result<Tenancy> {
     let name = plan.slice.map(|slice| slice.name);
     let name = name.as_ref().map_or("", |name| name.as_str());
     let mut tenancy = tenancy::claim(simulated, name, &plan.cards, plan.overcommit, owners)?;

@@ -3,24 +3,21 @@
 //! runs in a temporary folder, which is removed.
 //! Law: takes no lock, starts no watcher, and leaves no file.
 
-use crate::driver::ask::AskError;
-use crate::driver::sim::{self, Sim};
-use crate::driver::sim_host;
+use crate::driver::sim;
 use crate::launch::facts::{Facts, name_of};
 use crate::launch::plan::{NO_TMPFS, Plan};
+use crate::launch::scratch::Scratch;
 use crate::runs::promise::{self, Promises};
 use crate::runs::tenancy::{self, Admitted};
 use crate::runs::{private_dir, registry, run_dir};
 use crate::slice::options::SliceOptions;
-use anyhow::{Context, bail};
+use anyhow::bail;
 use gpuslice_config::slice::{Slice, host_reserve};
 use gpuslice_config::words::paths;
 use gpuslice_config::words::units::Bytes;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// The plan of a run, and its admission if it started now.
 #[derive(Debug)]
@@ -49,23 +46,13 @@ impl Preview {
     /// # Errors
     /// As the run itself.
     pub(crate) fn make(options: &SliceOptions, command: &[OsString]) -> anyhow::Result<Preview> {
-        let scratch = options.sim.is_some().then(TempDir::new).transpose();
-        let scratch = scratch.context("cannot make a temporary folder")?;
-        let scratch = scratch.as_ref().map(TempDir::path);
-        // A simulated machine that runs already is queried in its own state folder.
-        let running = std::env::var_os(sim::STATE).map(PathBuf::from);
-        let is_started =
-            |state: &PathBuf| fs::read_dir(state).is_ok_and(|mut it| it.next().is_some());
-        let running = running.filter(|state| scratch.is_some() && is_started(state));
-        let facts = Facts::gather(options, running.as_deref().or(scratch));
-        let facts = facts.map_err(|error| explain(error, options, scratch))?;
+        let scratch = Scratch::new(options.sim.is_some())?;
+        let facts = Facts::gather(options, scratch.state());
+        let facts = facts.map_err(|error| scratch.explain(error, options.sim.as_deref()))?;
         let mut plan = Plan::make(options, &facts)?;
 
-        let meminfo = match (&facts.sim, scratch) {
-            (Some(sim), Some(scratch)) => meminfo(sim, running.as_deref(), scratch)?,
-            _ => None,
-        };
-        let records = facts.state.as_deref().or(scratch);
+        let meminfo = scratch.meminfo(&facts)?;
+        let records = scratch.records(&facts);
         let promise = preview_promise(&mut plan, records, meminfo.as_deref())?;
         let name = plan.slice.map(|slice| slice.name);
         let name = name.as_ref().map_or("", |name| name.as_str());
@@ -95,31 +82,6 @@ impl Preview {
             registry: plan.slice.is_some().then(registry::folder),
             plan,
         })
-    }
-}
-
-/// Replaces a driver error by the simulator's own message if the simulated machine does not exist.
-fn explain(error: anyhow::Error, options: &SliceOptions, scratch: Option<&Path>) -> anyhow::Error {
-    let (Some(machine), Some(scratch), true) = (&options.sim, scratch, error.is::<AskError>())
-    else {
-        return error;
-    };
-    let beside = std::env::current_exe().unwrap_or_default();
-    let beside = beside.parent().unwrap_or(&beside);
-    let Ok(sim) = Sim::find(machine, beside) else {
-        return error;
-    };
-    let started = sim_host::start(&sim.driver, &sim.machine, scratch);
-    started.err().map_or(error, Into::into)
-}
-
-/// Returns the meminfo of a simulated machine, if its GPUs share the host's memory. Starts the
-/// machine in the temporary folder unless it runs already.
-fn meminfo(sim: &Sim, running: Option<&Path>, scratch: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let running = running.map(|state| state.join("meminfo"));
-    match running.filter(|meminfo| meminfo.exists()) {
-        Some(meminfo) => Ok(Some(meminfo)),
-        None => Ok(sim_host::start(&sim.driver, &sim.machine, scratch)?),
     }
 }
 

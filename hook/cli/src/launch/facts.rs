@@ -17,6 +17,7 @@ use anyhow::Context;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::paths;
 use gpuslice_host::base::library::{Misfit, Statement};
+use gpuslice_host::machine::process::ProcessId;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::env;
@@ -45,6 +46,8 @@ pub(crate) struct Facts {
     pub(crate) log_file: Option<LogFile>,
     /// The default name of the slice, if the options give none.
     pub(crate) own_name: String,
+    /// The process whose end ends the slice; None for this process, which becomes the command.
+    pub(crate) owner: Option<ProcessId>,
 }
 
 /// The description of the slice.
@@ -107,6 +110,18 @@ impl Facts {
         options: &SliceOptions,
         sim_state: Option<&Path>,
     ) -> anyhow::Result<Facts> {
+        Facts::gather_of(source(options)?, options, sim_state)
+    }
+
+    /// Gathers the facts for a slice with this description.
+    ///
+    /// # Errors
+    /// As [`Facts::gather`].
+    pub(crate) fn gather_of(
+        source: Source,
+        options: &SliceOptions,
+        sim_state: Option<&Path>,
+    ) -> anyhow::Result<Facts> {
         let beside = folder_of_executable()?;
         let library = match options.bare {
             true => None,
@@ -115,8 +130,7 @@ impl Facts {
         let stated = library.as_deref().map(stated).transpose()?;
         let sim = options.sim.as_deref();
         let sim = sim.map(|name| Sim::find(name, &beside)).transpose()?;
-        let environment = Environment::read();
-        let source = source(options)?;
+        let environment = Environment::with(&options.env);
         let needs_driver = match &source {
             Source::Unlimited => false,
             Source::Options => true,
@@ -127,6 +141,8 @@ impl Facts {
             .as_ref()
             .map_or(Vec::new(), |sim| sim.vars(library_path));
         vars.extend(sim_state.map(|state| (sim::STATE.into(), state.into())));
+        // CUDA's order of GPUs is that of the command.
+        vars.splice(0..0, options.env.iter().cloned());
         let inventory = needs_driver.then(|| ask::ask(&vars, NEEDED).map_err(with_hint));
         let inventory = inventory.transpose()?;
         let is_simulated = sim.is_some() || environment.is_simulated;
@@ -141,21 +157,39 @@ impl Facts {
             sim,
             log_file: options.log_file.as_deref().map(LogFile::find).transpose()?,
             own_name: format!("run-{}", std::process::id()),
+            owner: None,
         })
+    }
+
+    /// Returns the same facts for another slice on the same machine.
+    #[must_use]
+    pub(crate) fn for_slice(&self, options: &SliceOptions) -> Facts {
+        Facts {
+            source: Source::Options,
+            learned: learned(options),
+            environment: Environment::with(&options.env),
+            ..self.clone()
+        }
     }
 }
 
 impl Environment {
-    fn read() -> Environment {
-        let is_set = |name: &OsStr| env::var_os(name).is_some();
+    /// Reads this process's environment, with variables that a slices file sets for the command.
+    fn with(set: &[(OsString, OsString)]) -> Environment {
+        let var = |name: &str| {
+            let set = set.iter().find(|(other, _)| other == name);
+            set.map_or_else(|| env::var_os(name), |(_, value)| Some(value.clone()))
+        };
+        let of_caller = |name: &OsStr| env::var_os(name).is_some();
+        let is_set = |name: &OsStr| of_caller(name) || set.iter().any(|(other, _)| other == name);
         let simulated = env::var_os(sim::SIM);
         Environment {
-            preload: env::var_os(preload::VARIABLE),
-            library_path: env::var_os(sim::LIBRARY_PATH),
-            visible: env::var(visible_gpus::VARIABLE).ok(),
+            preload: var(preload::VARIABLE),
+            library_path: var(sim::LIBRARY_PATH),
+            visible: var(visible_gpus::VARIABLE).and_then(|value| value.into_string().ok()),
             sets_log: is_set(&name_of(paths::LOG)),
             is_simulated: simulated.is_some_and(|machine| !machine.is_empty()),
-            sets_state_home: is_set(OsStr::new("XDG_STATE_HOME")),
+            sets_state_home: of_caller(OsStr::new("XDG_STATE_HOME")),
         }
     }
 }

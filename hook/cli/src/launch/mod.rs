@@ -4,6 +4,8 @@
 pub(crate) mod apply;
 pub(crate) mod dry_run;
 pub(crate) mod facts;
+pub(crate) mod fit;
 pub(crate) mod plan;
 pub(crate) mod prepare;
 pub(crate) mod program;
+mod scratch;

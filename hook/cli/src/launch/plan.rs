@@ -297,7 +297,14 @@ fn vars(options: &SliceOptions, facts: &Facts) -> Vec<Var> {
     if let Some(file) = &facts.log_file {
         vars.push((name_of(paths::LOG_FILE), Some(file.path.clone().into())));
     }
-    vars
+    let set = options.env.iter().filter(|(name, _)| {
+        // Those above contain the file's value, or replace it.
+        vars.iter().all(|(other, _)| other != name)
+    });
+    let set: Vec<Var> = set
+        .map(|(name, value)| (name.clone(), Some(value.clone())))
+        .collect();
+    set.into_iter().chain(vars).collect()
 }
 
 #[cfg(test)]

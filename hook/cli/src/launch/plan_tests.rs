@@ -57,6 +57,7 @@ fn facts(source: Source, devices: Vec<Device>) -> Facts {
         state: None,
         log_file: None,
         own_name: "run-7".to_owned(),
+        owner: None,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::runs::promise::OwnPromise;
 use crate::runs::tenancy::Tenancy;
 use crate::slice::options::SliceOptions;
 use gpuslice_config::slice::Slice;
+use gpuslice_host::machine::process::ProcessId;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -75,7 +76,19 @@ impl Prepared {
 /// # Errors
 /// When something is missing or wrong, or contradicts the existing environment.
 pub(crate) fn prepare(options: &SliceOptions) -> anyhow::Result<Prepared> {
+    prepare_for(None, options)
+}
+
+/// Like [`prepare`], for a slice that lasts until another process has ended.
+///
+/// # Errors
+/// As for [`prepare`].
+pub(crate) fn prepare_for(
+    owner: Option<ProcessId>,
+    options: &SliceOptions,
+) -> anyhow::Result<Prepared> {
     let facts = Facts::gather(options, None).map_err(|error| explain(error, options))?;
+    let facts = Facts { owner, ..facts };
     let plan = Plan::make(options, &facts)?;
     let log_warning = plan.log_warning.clone();
     let prepared = apply(plan, facts)?;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The processes that can own a run's records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owners {
-    /// The process that executes the command in its place.
+    /// The process that becomes the command, or the process for which a slice was made.
     pub own: ProcessId,
     /// The run's watcher. It owns the new record if this process already owns the record of a
     /// former slice.
@@ -24,13 +24,13 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Returns the owners for this process and its watcher.
+    /// Returns the owners for a process and its watcher. With None, the process is this one.
     #[must_use]
-    pub(crate) fn of(watcher: Option<i32>) -> Owners {
+    pub(crate) fn of(owner: Option<ProcessId>, watcher: Option<i32>) -> Owners {
         let pid = Pid::this().as_raw();
-        let own = ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 });
+        let this = || ProcessId::of(pid).unwrap_or(ProcessId { pid, start_time: 0 });
         Owners {
-            own,
+            own: owner.unwrap_or_else(this),
             watcher: watcher.and_then(ProcessId::of),
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::runs::run_dir;
 use crate::runs::watcher::{self, Watcher};
+use gpuslice_host::machine::process::ProcessId;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -27,17 +28,17 @@ pub(crate) struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Starts a watcher, which creates the folder.
+    /// Starts a watcher, which creates the folder. With an `owner`, the watcher waits for the end of
+    /// that process instead of this one's.
     ///
     /// # Errors
     /// When no place can be written to, or the watcher cannot be started.
-    pub(crate) fn create() -> io::Result<PrivateDir> {
-        // The watcher inherits this mask, so that only SIGKILL can end it from its first
-        // instruction.
+    pub(crate) fn create(owner: Option<ProcessId>) -> io::Result<PrivateDir> {
+        // The watcher inherits the mask, so that only SIGKILL can end it from the start.
         let mut before = SigSet::empty();
         let set = Some(&SigSet::all());
         pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
-        let made = make();
+        let made = make(owner);
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         made.map(|(path, watcher)| PrivateDir { path, watcher })
     }
@@ -114,7 +115,7 @@ fn places() -> Vec<PathBuf> {
     first
 }
 
-fn make() -> io::Result<(PathBuf, Watcher)> {
+fn make(owner: Option<ProcessId>) -> io::Result<(PathBuf, Watcher)> {
     let mut random = [0; 6];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let letters = random.map(|byte| char::from(b'a'.saturating_add(byte % 26)));
@@ -122,7 +123,7 @@ fn make() -> io::Result<(PathBuf, Watcher)> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for place in places() {
         let folder = place.join(&name);
-        match watcher::start(&folder) {
+        match watcher::start(&folder, owner) {
             Ok(watcher) => return Ok((folder, watcher)),
             Err(error) => failed = error,
         }

@@ -99,7 +99,7 @@ impl Promises {
     pub(crate) fn of(simulated: Option<&Path>) -> Promises {
         match simulated {
             Some(state) => Promises {
-                owners: Some(Owners::of(None)),
+                owners: Some(Owners::of(None, None)),
                 ..Promises::in_folder(&state.join(FOLDER))
             },
             None => {
@@ -109,7 +109,7 @@ impl Promises {
                     containers: containers.filter(|containers| *containers != folder),
                     folder,
                     simulated: false,
-                    owners: Some(Owners::of(None)),
+                    owners: Some(Owners::of(None, None)),
                 }
             }
         }
@@ -126,12 +126,12 @@ impl Promises {
         }
     }
 
-    /// Makes the run's watcher the owner of the new promise if this process still owns the promise
-    /// of a former slice.
+    /// Names the owners of a new promise: the run's watcher, if a former slice of its process still
+    /// has one.
     #[must_use]
-    pub(crate) fn watched_by(self, watcher: Option<i32>) -> Promises {
+    pub(crate) fn owned_by(self, owners: Owners) -> Promises {
         Promises {
-            owners: self.owners.map(|_| Owners::of(watcher)),
+            owners: self.owners.map(|_| owners),
             ..self
         }
     }
@@ -163,7 +163,8 @@ impl Promises {
         self.standing_and(Remains::Keep)
     }
 
-    fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
+    /// Returns the promises in force.
+    pub(crate) fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let containers = self.containers.as_deref().map(promises::read_folder);
         let living = own.into_iter().filter(|held| {
@@ -299,7 +300,7 @@ impl Promises {
 
     /// Returns the id of a new promise, which names its owner.
     fn own_id(&self, name: &str) -> String {
-        let owners = self.owners.unwrap_or_else(|| Owners::of(None));
+        let owners = self.owners.unwrap_or_else(|| Owners::of(None, None));
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let is_taken = self.owners.is_some()
             && own

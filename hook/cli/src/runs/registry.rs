@@ -38,14 +38,15 @@ impl Drop for Registration {
     }
 }
 
-/// Registers this process's slice. `own` says that its file is in this process's private folder,
-/// which `watcher` watches. The link's name ends in this process's id. It ends in the watcher's id
-/// instead if a former slice of this process has the usual name and still has processes.
+/// Registers the slice of the process `pid`. `own` says that its file is in that process's private
+/// folder, which `watcher` watches. The link's name carries the watcher's process id if a former
+/// slice of the process has the usual name and still has processes.
 ///
 /// # Errors
 /// When no folder can be used.
 pub(crate) fn register(
     name: &str,
+    pid: Pid,
     file: &Path,
     own: bool,
     watcher: Option<i32>,
@@ -55,7 +56,7 @@ pub(crate) fn register(
         name => name.replace('/', "_"),
     };
     let link_in = |folder: &Path| {
-        let link = folder.join(format!("{name}-{}", std::process::id()));
+        let link = folder.join(format!("{name}-{pid}"));
         let former = fs::read_link(&link).ok();
         let former = former.as_deref().and_then(private_folder);
         match watcher.filter(|_| former.is_some_and(former::is_used_by_others)) {

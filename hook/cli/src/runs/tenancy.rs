@@ -30,10 +30,11 @@ use std::time::{Duration, Instant};
 /// A GPU, and the memory that a run asks for on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
-    uuid: DeviceUuid,
-    shown: String,
-    total: Bytes,
-    asked: Bytes,
+    pub(crate) uuid: DeviceUuid,
+    /// The GPU as messages name it.
+    pub(crate) shown: String,
+    pub(crate) total: Bytes,
+    pub(crate) asked: Bytes,
 }
 
 /// The error when a GPU has no room for the run.
@@ -162,7 +163,7 @@ pub(crate) fn preview(
         return Ok(Admitted::default());
     }
     let folders = Folders::of(simulated);
-    let own = Owners::of(None).own;
+    let own = Owners::of(None, None).own;
     let ((), tenants) = wait_for_room(cards, || ((), folders.tenants(own, Remains::Keep)));
     decide(name, cards, &tenants.held, overcommit)
 }

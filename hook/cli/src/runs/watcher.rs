@@ -18,6 +18,7 @@ use crate::runs::process::{INTERVAL, Process};
 use crate::runs::run_dir::PREFIX;
 use crate::runs::{headroom_store, promise, registry, tenancy};
 use anyhow::{Context, bail};
+use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::tenants;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -31,15 +32,23 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
+use std::time::Duration;
 
-/// `gpuslice tidy-up FOLDER PID`: watches for the process that calls it.
+/// `gpuslice tidy-up FOLDER PID [CALLER]`: watches for the process PID, which calls it unless CALLER
+/// does.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The folder, which is made
     pub folder: PathBuf,
-    /// The process that calls
+    /// The process whose end ends the slice
     pub user: i32,
+    /// The process that calls, if it is another one
+    pub caller: Option<i32>,
 }
+
+/// The time that a program of an owner gets to execute its file. The owner was started without the
+/// variables of the slice, and what it forks shows them only afterwards.
+const EXEC: Duration = Duration::from_millis(500);
 
 /// A handle to a running watcher, for the process that started it.
 #[derive(Debug)]
@@ -89,16 +98,20 @@ impl Watcher {
 const KEEP: u8 = b'k';
 const HOLD: u8 = b'h';
 
-/// Starts a watcher for this process. Returns once it has created the folder and watches it.
+/// Starts a watcher for this process, or for the `owner` of a slice. Returns once it has created the
+/// folder and watches it.
 ///
 /// # Errors
-/// When the watcher cannot be started, or the folder cannot be created.
-pub(crate) fn start(folder: &Path) -> io::Result<Watcher> {
+/// When the watcher cannot be started, or the folder cannot be created, or the owner has ended.
+pub(crate) fn start(folder: &Path, owner: Option<ProcessId>) -> io::Result<Watcher> {
+    let own = Pid::this().to_string();
+    let user = owner.map_or_else(|| own.clone(), |owner| owner.pid.to_string());
     let mut child = Command::new("/proc/self/exe")
         .arg0("gpuslice")
         .arg("tidy-up")
         .arg(folder)
-        .arg(Pid::this().to_string())
+        .arg(user)
+        .args(owner.map(|_| own))
         // The watcher's environment must not name the folder of an enclosing run.
         .env_clear()
         .current_dir("/")
@@ -110,6 +123,10 @@ pub(crate) fn start(folder: &Path) -> io::Result<Watcher> {
     let told = child.stdin.take();
     // The watcher's first process prints the process id of the second, and exits.
     let said = child.wait_with_output()?;
+    // While the owner lives, the watcher has opened this process, and no later one with its number.
+    if owner.is_some_and(|owner| !owner.lives()) {
+        return Err(io::Error::other("the owner of the slice has ended"));
+    }
     match said.status.success() {
         true => Ok(Watcher {
             pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
@@ -153,10 +170,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // the service, and so the folder's users too.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     close_inherited();
-    let user = Process::open(getppid()).context("cannot watch the caller")?;
-    // If the caller has ended by now, this process has a new parent.
-    if getppid() != Pid::from_raw(args.user) {
-        bail!("process {} is not the caller", args.user);
+    let user = match args.caller {
+        None => Process::open(getppid()).context("cannot watch the caller")?,
+        Some(_) => Process::open(Pid::from_raw(args.user)).context("cannot watch the owner")?,
+    };
+    // If the caller has ended by now, this process has another parent.
+    let caller = args.caller.unwrap_or(args.user);
+    if getppid() != Pid::from_raw(caller) {
+        bail!("process {caller} is not the caller");
     }
     // `create` fails if the folder exists: a user may try this command by hand, and a folder that
     // the watcher did not create must not be removed.
@@ -187,7 +208,13 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let held = serve_messages();
     // Read the link now: it is stored in the folder, and the command may remove the folder.
     let link = registry::link_of(&args.folder);
-    user.wait();
+    // Without a link, the caller has failed, and the owner knows nothing of the slice.
+    if args.caller.is_none() || link.is_some() {
+        user.wait();
+    }
+    if args.caller.is_some() {
+        std::thread::sleep(EXEC);
+    }
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         user.wait();
     }

@@ -8,4 +8,5 @@ pub(crate) mod ledger;
 pub(crate) mod options;
 pub(crate) mod pressure_options;
 pub(crate) mod sizes;
+pub(crate) mod slices_file;
 pub(crate) mod visible_gpus;

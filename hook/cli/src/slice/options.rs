@@ -7,11 +7,12 @@ use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::{Managed, PageCache, PresentAs, Total};
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::Bytes;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A slice, as the command line describes it.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 #[command(group = ArgGroup::new("slice").args(["memory", "device", "config"]).multiple(true))]
 pub struct SliceOptions {
@@ -141,6 +142,10 @@ pub struct SliceOptions {
     /// No slice and no preload at all, for comparisons
     #[arg(long, conflicts_with_all = ["memory", "device", "config"])]
     pub bare: bool,
+
+    /// The variables that a slices file sets for the command.
+    #[arg(skip)]
+    pub env: Vec<(OsString, OsString)>,
 }
 
 impl SliceOptions {
@@ -250,8 +255,8 @@ fn size(text: &str) -> Result<Bytes, String> {
     Bytes::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Parses a limit of at least 1 MiB. In `--memory 8`, the user has forgotten the unit.
-fn limit(text: &str) -> Result<Bytes, String> {
+/// A limit that some program could live with: `--memory 8` is a forgotten unit.
+pub(crate) fn limit(text: &str) -> Result<Bytes, String> {
     let limit = size(text)?;
     if limit >= Bytes::mib(1) {
         return Ok(limit);
@@ -278,14 +283,14 @@ pub(crate) fn amount(text: &str) -> Result<Bytes, String> {
     }
 }
 
-fn headroom(text: &str) -> Result<Headroom, String> {
+pub(crate) fn headroom(text: &str) -> Result<Headroom, String> {
     match text {
         "learned" => Ok(Headroom::Learned),
         _ => amount(text).map(Headroom::Set),
     }
 }
 
-fn device_limit(text: &str) -> Result<DeviceLimit, String> {
+pub(crate) fn device_limit(text: &str) -> Result<DeviceLimit, String> {
     let (device, limit) = text
         .split_once('=')
         .ok_or("no size given (write 0=8GiB or GPU-…=8GiB)")?;
@@ -309,7 +314,7 @@ fn device_limit(text: &str) -> Result<DeviceLimit, String> {
 /// The longest name that a slice file can hold.
 const NAME_LIMIT: usize = 128;
 
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     let strange = |letter: char| letter.is_control() || letter == '"' || letter == '\\';
     match () {
         () if text.is_empty() => Err("a name must not be empty".to_owned()),

@@ -15,5 +15,6 @@ mod docs;
 mod metrics;
 mod run;
 mod show;
+mod slices_file;
 mod support;
 mod top;

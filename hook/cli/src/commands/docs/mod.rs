@@ -1,6 +1,7 @@
 //! Generates man pages and completion scripts from the definition of the command line.
 //! Touches: standard output.
 
+pub mod files;
 mod oci;
 
 use crate::base::{exit, streams};
@@ -55,8 +56,8 @@ pub fn man(args: &ManArgs, whole: &Command) -> anyhow::Result<u8> {
         _ => words.collect::<Vec<_>>().join("-"),
     };
     let pages = man_pages(whole)?;
-    // A command's page takes precedence over a separate program's page.
-    let sections = [format!("{name}.1"), format!("{name}.8")];
+    // The page of a command comes first, then that of a separate program or of a file.
+    let sections = ["1", "8", "5"].map(|section| format!("{name}.{section}"));
     let mut found = sections.iter().filter_map(|section| {
         let page = pages.iter().find(|(file, _)| file == section);
         page.map(|(_, text)| text)
@@ -134,8 +135,9 @@ fn visible(whole: &Command) -> Command {
     shown
 }
 
-/// Returns the file name and text of every man page: those of the command line `whole`, of the
-/// daemon and of the hook.
+/// Returns every man page: those of the command line `whole`, of the daemon, of the hook
+/// and of the configuration files. Each
+/// is a file name and a text.
 ///
 /// # Errors
 /// When a page cannot be rendered.
@@ -147,6 +149,7 @@ pub fn man_pages(whole: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let daemon = crate::commands::daemon::Args::command();
     pages.push((format!("{DAEMON}.1"), page(daemon, DAEMON)?));
     pages.extend(oci::pages());
+    pages.extend(files::pages());
     Ok(pages)
 }
 

@@ -59,6 +59,7 @@ impl Home {
             .current_dir(self.work.path())
             .env("XDG_RUNTIME_DIR", self.runtime.path())
             .env("XDG_STATE_HOME", self.work.path())
+            .env("XDG_CONFIG_HOME", self.work.path())
             .env_remove("LD_PRELOAD")
             .env_remove("GPUSLICE_CONFIG")
             .env_remove("GPUSLICE_SIM_STATE")
@@ -87,10 +88,19 @@ fn every_run_that_the_pages_show_starts_on_a_simulated_machine() {
             let Some(rest) = command.strip_prefix("gpuslice run ") else {
                 continue;
             };
-            let (options, program) = rest.trim_end_matches(" &").split_once(" -- ").unwrap();
+            let rest = rest.trim_end_matches(" &");
+            // The slice of a file may have a command of its own.
+            let (options, program) = rest.split_once(" -- ").unwrap_or((rest, ""));
+            assert!(
+                !program.is_empty() || options.contains("--slice "),
+                "{rest}"
+            );
             let home = Home::new();
-            // The file for `--config team.json` as the page shows it, but with a ledger of this
-            // test.
+            let slices = home.work.path().join("gpuslice");
+            fs::create_dir(&slices).unwrap();
+            let example = read("packaging/examples/slices.toml");
+            fs::write(slices.join("slices.toml"), example).unwrap();
+            // The file of `--config team.json`, as the page shows it, with a ledger of its own.
             let ledger = home.runtime.path().join("ledger");
             let team = format!(
                 r#"{{"version":1,"name":"team","memory":17179869184,"ledger":"{}"}}"#,

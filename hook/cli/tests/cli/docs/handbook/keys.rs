@@ -26,11 +26,14 @@ fn the_page_on_json_names_the_keys_that_the_commands_print() {
     let model = home.work.path().join("model.safetensors");
     fs::write(&model, vec![1; 1 << 20]).unwrap();
     let model = model.to_str().unwrap();
+    let slices = home.work.path().join("slices.toml");
+    fs::write(&slices, "[a]\nmemory = \"8GiB\"\n").unwrap();
     let asked: BTreeMap<&str, Vec<&str>> = [
         ("check", vec!["--sim", "rtx3090", "--memory", "8GiB"]),
         ("status", vec![]),
         ("report", vec![]),
         ("devices", vec!["--sim", "rtx3090"]),
+        ("plan", vec!["--sim", "rtx3090", slices.to_str().unwrap()]),
         ("residency", vec![model]),
         ("drop-cache", vec![model]),
     ]
@@ -99,6 +102,18 @@ fn the_page_on_slice_files_names_every_key() {
     let page = read(Path::new(BOOK).join("slice-file.md"));
     let written: BTreeSet<String> = first_column(&page).into_iter().flatten().collect();
     assert_eq!(written, known);
+}
+
+#[test]
+fn the_page_on_slices_files_has_the_keys_of_the_man_page() {
+    let page = read(Path::new(BOOK).join("slices.md"));
+    let keys = page.split("\n## Keys\n").nth(1).unwrap();
+    let keys = keys.split("\n## ").next().unwrap();
+    let rows = keys.lines().filter(|line| line.starts_with("| `"));
+    let known = gpuslice_cli::commands::docs::files::slice_keys();
+    let known = known.into_iter();
+    let known = known.map(|(name, value, meaning)| format!("| `{name}` | {value} | {meaning} |"));
+    assert_eq!(rows.collect::<Vec<_>>(), known.collect::<Vec<_>>());
 }
 
 #[test]

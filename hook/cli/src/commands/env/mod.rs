@@ -1,0 +1,98 @@
+//! `gpuslice env`: makes a slice for a process that runs already, and prints the variables that put
+//! its programs into the slice.
+//! Touches: everything that `launch` and `runs` touch, standard output.
+//! Law: the slice lasts until its owner, and every process that its variables reach, has ended. If
+//! the variables cannot be printed, there is no slice.
+
+mod format;
+mod owner;
+
+use crate::base::exit;
+use crate::base::streams::{self, tell};
+use crate::commands::run;
+use crate::launch::prepare;
+use crate::runs::private_dir::PrivateDir;
+use crate::runs::registry;
+use crate::slice::current as current_slice;
+use crate::slice::current::InSliceError;
+use crate::slice::options::SliceOptions;
+use crate::slice::slices_file::places;
+use anyhow::{Context, bail};
+use format::Format;
+use nix::unistd::Pid;
+use std::path::PathBuf;
+
+/// `gpuslice env`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = NOTES)]
+pub struct Args {
+    /// The slice, as a slices file names it: gpuslice-slices(5)
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Take the slice from this file
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
+    /// Print export lines for a shell, lines for Slurm's TaskProlog, or JSON with the env of a
+    /// Jupyter kernel [default: shell]
+    #[arg(long, value_name = "shell|slurm|json", hide_possible_values = true)]
+    pub format: Option<Format>,
+
+    /// The process whose end ends the slice [default: the shell that calls; with --format slurm, the
+    /// slurmstepd above]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub owner: Option<i32>,
+
+    /// Make the slice even if other slices leave no room for it
+    #[arg(long)]
+    pub overcommit: bool,
+
+    /// Make it on a simulated machine
+    #[arg(long, value_name = "MACHINE")]
+    pub sim: Option<String>,
+}
+
+const NOTES: &str = r#"The slice is admitted as that of gpuslice run, and gpuslice status lists it under its owner. It ends
+when its owner and every program that was started with the variables have ended. Programs that run
+already are not in the slice: it holds what the shell starts from now on.
+
+Examples:
+  eval "$(gpuslice env chat)"                    this shell's programs are in the slice chat
+  gpuslice env chat --format slurm               in a script of Slurm's TaskProlog
+  gpuslice env chat --format json --owner PID    the member env is that of a kernel.json"#;
+
+/// Makes the slice, and prints its variables.
+///
+/// # Errors
+/// When the slice cannot be made, or the variables cannot be printed.
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
+    if let Some(mounted) = current_slice::mounted() {
+        return Err(InSliceError::Mounted(mounted).into());
+    }
+    let format = args.format.unwrap_or_default();
+    let found = places::find(&args.name, args.file.as_deref())?;
+    let owner = owner::find(args.owner, format)?;
+    let options = found.options(&SliceOptions {
+        sim: args.sim.clone(),
+        overcommit: args.overcommit,
+        ..SliceOptions::default()
+    });
+    let prepared = run::of_file(Some(&found), prepare::prepare_for(Some(owner), &options))?;
+    for warning in prepared.warnings.iter().chain(&prepared.gaps) {
+        tell(&format!("warning: {warning}"));
+    }
+    let (Some(slice), Some(file)) = (&prepared.slice, &prepared.file) else {
+        bail!("{} limits nothing", found.shown());
+    };
+    let watcher = prepared.private.as_ref().and_then(PrivateDir::watcher);
+    let pid = Pid::from_raw(owner.pid);
+    // The watcher waits for the owner only if the slice is registered.
+    let registered = registry::register(slice.name.as_str(), pid, file, true, watcher)
+        .context("cannot list the slice for gpuslice status")?;
+    let text = format.text(slice.name.as_str(), owner.pid, &prepared.vars)?;
+    streams::print(text.as_bytes())?;
+    // The slice outlives this process: its watcher removes it.
+    std::mem::forget((prepared, registered));
+    Ok(exit::SUCCESS)
+}
