@@ -1,6 +1,7 @@
-//! Paths, bounded reads, system calls and ELF files.
+//! Paths, times, bounded reads, system calls and ELF files.
 //! Touches: files and mounts that the caller names.
 
+pub mod clock;
 pub mod elf;
 pub mod paths;
 pub mod read;

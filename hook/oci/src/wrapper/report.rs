@@ -2,6 +2,7 @@
 //! Touches: standard error, that log file, the clock.
 
 use super::arguments::{OPTIONS, RuntimeCall};
+use gpuslice_host::base::clock;
 use gpuslice_host::engine::json_edit::quoted;
 use gpuslice_host::engine::runtimes::WRAPPER;
 use std::fs::OpenOptions;
@@ -48,7 +49,7 @@ pub(super) fn warn(request: &RuntimeCall, message: &str) {
 
 fn log(path: &Path, is_json: bool, level: &str, message: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let time = rfc3339(now.map_or(0, |since| since.as_secs()));
+    let time = clock::rfc3339(now.map_or(0, |since| since.as_secs()));
     let message = quoted(message);
     let line = match is_json {
         true => format!("{{\"level\":\"{level}\",\"msg\":{message},\"time\":\"{time}\"}}\n"),
@@ -56,46 +57,4 @@ fn log(path: &Path, is_json: bool, level: &str, message: &str) {
     };
     let log = OpenOptions::new().append(true).create(true).open(path);
     let _ = log.and_then(|mut log| log.write_all(line.as_bytes()));
-}
-
-/// A time in the format of the runtimes' logs.
-fn rfc3339(seconds: u64) -> String {
-    const DAY: u64 = 86_400;
-    let length = |year: u64| {
-        let leap =
-            year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-        if leap { 366 } else { 365 }
-    };
-    let (mut year, mut day) = (1970, seconds / DAY);
-    while day >= length(year) {
-        day = day.saturating_sub(length(year));
-        year = year.saturating_add(1);
-    }
-    let february = length(year).saturating_sub(337);
-    let mut month: u64 = 1;
-    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < days {
-            break;
-        }
-        day = day.saturating_sub(days);
-        month = month.saturating_add(1);
-    }
-    let second = seconds % DAY;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let day = day.saturating_add(1);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::rfc3339;
-
-    #[test]
-    fn a_moment_is_written_as_go_reads_it() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(rfc3339(1_709_251_199), "2024-02-29T23:59:59Z");
-        assert_eq!(rfc3339(1_798_761_599), "2026-12-31T23:59:59Z");
-        assert_eq!(rfc3339(4_107_542_400), "2100-03-01T00:00:00Z");
-    }
 }

@@ -104,7 +104,7 @@ const OCI: Crate = Crate {
         ),
         (
             "base",
-            "outcomes, crash points, the host's log, the allocator",
+            "outcomes, crash points, the allocator",
         ),
     ],
 };
@@ -121,8 +121,12 @@ const HOST: Crate = Crate {
             "slices",
             "the slices of this machine: records, admission, removal",
         ),
+        (
+            "events",
+            "events of slices: their file, and the host's log",
+        ),
         ("machine", "GPUs, policy and processes of this machine"),
-        ("base", "paths, files, mounts, ELF files"),
+        ("base", "paths, times, files, mounts, ELF files"),
     ],
 };
 
