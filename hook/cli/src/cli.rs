@@ -5,7 +5,8 @@ use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
 use crate::base::{exit, streams};
 use crate::commands::{
-    cache, cdi, check, devices, docs, driver_limit, engines, gc, headroom, report, run, status,
+    cache, cdi, check, devices, docs, driver_limit, engines, events, gc, headroom, history, report,
+    run, status,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -44,6 +45,10 @@ pub enum Verb {
     Status(status::Args),
     /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
+    /// Show what happened to slices: starts, ends, refusals
+    Events(events::Args),
+    /// List the runs and containers that had a slice, and draw their use of memory
+    History(history::Args),
     /// List or reset the headroom that runs have learned
     Headroom(headroom::Args),
     /// Drop model files from the page cache
@@ -145,6 +150,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
         Verb::Report(args) => report::main(&args),
+        Verb::Events(args) => events::main(&args),
+        Verb::History(args) => history::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::DropCache(args) => cache::drop_cache(&args),
         Verb::Residency(args) => cache::residency(&args),

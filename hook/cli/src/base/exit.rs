@@ -26,7 +26,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub(crate) const MEANINGS: [Meaning; 9] = [
+pub(crate) const MEANINGS: [Meaning; 10] = [
     (SUCCESS, &[], "Success."),
     (
         INCONSISTENT,
@@ -43,6 +43,7 @@ pub(crate) const MEANINGS: [Meaning; 9] = [
         &["status", "report"],
         "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
     ),
+    (UNREAD, &["events"], "An event file could not be read."),
     (
         NO_DRIVER,
         &["check", "devices", "cdi-generate", "driver-limit"],

@@ -105,7 +105,7 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
 }
 
 /// Runs code that depends on another user's files, with only that user's rights.
-pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
+pub(crate) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
     let own = User::own();
     if user == own || own != User(0) {
         return doing();

@@ -102,10 +102,7 @@ const OCI: Crate = Crate {
             "request",
             "what the runtime, the annotations and config.json say",
         ),
-        (
-            "base",
-            "outcomes, crash points, the allocator",
-        ),
+        ("base", "outcomes, crash points, the allocator"),
     ],
 };
 
@@ -121,10 +118,7 @@ const HOST: Crate = Crate {
             "slices",
             "the slices of this machine: records, admission, removal",
         ),
-        (
-            "events",
-            "events of slices: their file, and the host's log",
-        ),
+        ("events", "events of slices: their file, and the host's log"),
         ("machine", "GPUs, policy and processes of this machine"),
         ("base", "paths, times, files, mounts, ELF files"),
     ],
