@@ -16,8 +16,9 @@ use std::time::Duration;
 /// The time that a driver is given to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Returns a warning about this host's list if it is out of date. Returns None if there is no list
-/// (the hook then writes it), in a container, and on a simulated machine, whose GPUs are not in it.
+/// Returns a warning about this host's list if it is out of date. Returns None if there is no list,
+/// because the hook then writes it. Returns None in a container and on a simulated machine too,
+/// because the list describes the host.
 #[must_use]
 pub(crate) fn of_this_host() -> Option<String> {
     if current_slice::mounted().is_some() || sim::of_environment().is_some() {
@@ -53,8 +54,8 @@ fn stale(path: &Path) -> Option<String> {
     })
 }
 
-/// Describes the differences between a list and the existing GPUs. A key that the list lacks is not
-/// compared: an earlier gpuslice wrote the list.
+/// Describes the differences between a list and the existing GPUs. A key that is missing in the
+/// list is not compared, because an earlier gpuslice may have written the list.
 fn differences(listed: &Value, inventory: &Inventory) -> Vec<String> {
     let now = devices_file::text(inventory).unwrap_or_default();
     let now: Value = serde_json::from_str(&now).unwrap_or_default();
