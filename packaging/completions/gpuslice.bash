@@ -36,6 +36,8 @@ _gpuslice() {
                 ;;
             gpuslice,env)
                 cmd="gpuslice__subcmd__env"
+            gpuslice,events)
+                cmd="gpuslice__subcmd__events"
                 ;;
             gpuslice,gc)
                 cmd="gpuslice__subcmd__gc"
@@ -45,6 +47,9 @@ _gpuslice() {
                 ;;
             gpuslice,help)
                 cmd="gpuslice__subcmd__help"
+                ;;
+            gpuslice,history)
+                cmd="gpuslice__subcmd__history"
                 ;;
             gpuslice,man)
                 cmd="gpuslice__subcmd__man"
@@ -87,6 +92,7 @@ _gpuslice() {
         gpuslice)
             opts="-h -V --help --version run check status report metrics headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             opts="-h -V --help --version run check status report plan env headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
+            opts="-h -V --help --version run check status report events history headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -323,6 +329,8 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__env)
             opts="-h --file --format --owner --overcommit --sim --help"
+        gpuslice__subcmd__events)
+            opts="-h --since --follow --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -341,6 +349,7 @@ _gpuslice() {
                     return 0
                     ;;
                 --sim)
+                --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -404,6 +413,28 @@ _gpuslice() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__history)
+            opts="-h --since --json --plot --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --plot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -504,6 +535,7 @@ _gpuslice() {
             ;;
         gpuslice__subcmd__run)
             opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --managed --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --slice --file --strict --dry-run --help"
+            opts="-h --memory --device --total --present-as --headroom --reserve --host-allowance --managed --pressure --threshold --page-cache --page-cache-share --overcommit --no-enforce --name --config --sim --log --log-file --bare --strict --on-refusal --dry-run --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -578,6 +610,7 @@ _gpuslice() {
                     return 0
                     ;;
                 --file)
+                --on-refusal)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

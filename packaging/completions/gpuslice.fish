@@ -33,6 +33,8 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show 
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "metrics" -d 'Print the numbers of all slices as metrics, for Prometheus'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "plan" -d 'Check whether the slices of a file fit together on this machine'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "env" -d 'Make a slice for a shell, a Slurm job or a Jupyter kernel, and print its variables'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "events" -d 'Show what happened to slices: starts, ends, refusals'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "history" -d 'List the runs and containers that had a slice, and draw their use of memory'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List or reset the headroom that runs have learned'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "residency" -d 'Show how much of each model file is in the page cache'
@@ -70,6 +72,7 @@ debug\t''"
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l log-file -d 'Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l slice -d 'Take the slice NAME from ~/.config/gpuslice/slices.toml or /etc/gpuslice/slices.toml, and its command where none is given: gpuslice-slices(5)' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l file -d 'Take it from this file' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l on-refusal -d 'Run this shell command when allocations of the slice are refused: at the 1st, the 10th, the 100th ... of them. GPUSLICE_EVENT_MESSAGE and other variables describe the refusal' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l page-cache-share -d 'Tell other slices, by locks on a model\'s file, which of its bytes are still needed, and drop none that they need'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l overcommit -d 'Start even if other slices leave no room for this one on a GPU (or on the host, on unified memory). FREE is then the memory that is left, and allocations can be refused below the limit'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand run" -l no-enforce -d 'Only count: nothing is refused, and `gpuslice status` shows what is over the limit'
@@ -138,6 +141,14 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l owner -d 'The 
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l sim -d 'Make it on a simulated machine' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -l overcommit -d 'Make the slice even if other slices leave no room for it'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand env" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand events" -l since -d 'Only events since then: 30s, 10min, 1h, 2d ago, or a time (2026-11-23T08:00:00Z)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand events" -l follow -d 'Print the last 10 events, or those of --since, and then each new one, until ^C'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand events" -l json -d 'Print JSON: one line for each event'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand events" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand history" -l since -d 'Only what still ran then: 30s, 10min, 1h, 2d ago, or a time (2026-11-23T08:00:00Z)' -r
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand history" -l plot -d 'Draw the used memory and the limit over time to an SVG file: the last run of each slice, or with --since every run' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand history" -l json -d 'Print JSON, with NAME also the use of memory over time'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand history" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -l json -d 'Print JSON: bytes by slice and device'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand headroom; and not __fish_seen_subcommand_from reset" -f -a "reset" -d 'Forget what one slice has learned, or all'

@@ -24,13 +24,16 @@ have_library() { ldconfig -p | grep -q "$1"; }
 packages=
 need() { packages="$packages $1"; }
 python3 -c 'import ensurepip' 2>/dev/null || need python3-venv
-for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linux musl-gcc:musl-tools; do
+for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linux musl-gcc:musl-tools \
+    rsvg-convert:librsvg2-bin; do
     command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
 done
 PATH=$PATH:/sbin:/usr/sbin
 for pair in mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs; do
     command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
 done
+# The letters of pictures that are compared.
+[ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || need fonts-dejavu-core
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
 

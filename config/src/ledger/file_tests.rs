@@ -221,6 +221,50 @@ fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
 }
 
 #[test]
+fn a_removed_ledger_is_read_by_a_descriptor_and_shows_each_change() {
+    use std::os::fd::AsRawFd;
+    let place = TestLedger::new();
+    let path = place.path();
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let link = c_path(Path::new(&std::format!(
+        "/proc/self/fd/{}",
+        file.as_raw_fd()
+    )));
+    let look = || super::fingerprint(&link).unwrap();
+    let empty = look();
+    assert_eq!(look(), empty);
+    assert_eq!(place.claim(5), Claim::Granted);
+    let held = look();
+    fs::remove_file(&path).unwrap();
+    place.ledger.refused(place.gpu, Bytes::new(3));
+    let refused = look();
+    place.ledger.release(place.gpu, Bytes::new(5), Kind::Linear);
+    let all = [empty, held, refused, look()];
+    for (index, one) in all.iter().enumerate() {
+        assert_eq!(
+            all.iter().position(|other| other == one),
+            Some(index),
+            "{all:?}"
+        );
+    }
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read_link(&link, &mut bytes).unwrap();
+    assert_eq!(snapshot.refusals().count(), 1);
+    file.set_len(100).unwrap();
+    assert_eq!(super::fingerprint(&link), Err(LedgerError::Length(100)));
+    assert_eq!(
+        Snapshot::read_link(&link, &mut bytes).err(),
+        Some(LedgerError::Length(100))
+    );
+    // The ledger is mapped here, and cut: it must not be touched again.
+    std::mem::forget(place);
+}
+
+#[test]
 fn who_looks_from_outside_is_told_that_the_dead_are_dead() {
     let place = TestLedger::new();
     let holder = Child::fork(|voice| {

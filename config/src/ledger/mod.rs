@@ -70,7 +70,7 @@ pub use protocol::private::Private;
 #[cfg(not(all(test, loom)))]
 pub use slots::Record;
 #[cfg(not(all(test, loom)))]
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, fingerprint};
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod crash_tests;

@@ -8,9 +8,11 @@
 
 use super::error::refuse;
 use super::kernel::lock_file::{LOCKS, Path};
-use super::protocol::header::{DEVICES_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of};
+use super::protocol::header::{
+    DEVICES_AT, EXTENT_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of,
+};
 use super::protocol::layout::{
-    DEVICES, Device, Head, KINDS, Kind, Node, columns_at, sharing_at, slots_of,
+    DEVICES, Device, Head, KINDS, Kind, Node, PAGE, columns_at, sharing_at, slots_of,
 };
 use super::protocol::sharing::{SHARERS, payers};
 use super::{LedgerError, Record, Refusals};
@@ -39,6 +41,55 @@ fn is_unchanged(fd: &Fd, bytes: &mut [u8]) -> Result<bool, LedgerError> {
     Ok(unchanged)
 }
 
+/// A number that changes with the amounts and the refusals of a ledger, for an observer that looks
+/// again and again: reading it costs two short reads where nothing has changed. `link` leads to the
+/// ledger as in [`Snapshot::read_link`]. A process that dies changes no word of the ledger.
+///
+/// # Errors
+/// When the file cannot be opened, or has no ledger's length.
+pub fn fingerprint(link: &CStr) -> Result<u64, LedgerError> {
+    let fd = Fd::open_link(link).map_err(LedgerError::Open)?;
+    let stat = fd.stat().map_err(LedgerError::Open)?;
+    let wrong = LedgerError::Length(stat.length);
+    let slots = slots_of(stat.length)
+        .filter(|_| stat.regular)
+        .ok_or(wrong)?;
+    let mut page = [0; PAGE];
+    if fd.read(&mut page, 0).map_err(LedgerError::Open)? != PAGE {
+        return Err(wrong);
+    }
+    let extent = page.get(EXTENT_AT..).and_then(|bytes| bytes.first_chunk());
+    let extent = extent.map_or(0, |word| u32::from_ne_bytes(*word));
+    let extent = usize::try_from(extent).map_or(slots, |extent| extent.min(slots));
+    let mut sum = mixed(0, &page);
+    let (mut from, [used, ..]) = (0usize, columns_at(slots));
+    let length = extent.saturating_mul(8);
+    while from < length {
+        let room = length.saturating_sub(from).min(PAGE);
+        let part = page.get_mut(..room).ok_or(wrong)?;
+        if fd
+            .read(part, used.saturating_add(from))
+            .map_err(LedgerError::Open)?
+            != room
+        {
+            return Err(wrong);
+        }
+        sum = mixed(sum, part);
+        from = from.saturating_add(room);
+    }
+    Ok(sum)
+}
+
+/// Mixes words into a number, as FNV does with bytes.
+fn mixed(sum: u64, bytes: &[u8]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().fold(sum, |sum, word| {
+        (sum ^ u64::from_ne_bytes(*word))
+            .wrapping_mul(0x0000_0100_0000_01B3)
+            .rotate_left(23)
+    })
+}
+
 /// A copy of a ledger file, with the file open to query which owners are alive.
 pub struct Snapshot<'a> {
     bytes: &'a [u8],
@@ -57,6 +108,20 @@ impl<'a> Snapshot<'a> {
     /// When the file cannot be opened, or is not a ledger of this version.
     pub fn read(path: &CStr, place: &'a mut [u8]) -> Result<Snapshot<'a>, LedgerError> {
         let fd = Fd::open(path, Access::Read).map_err(LedgerError::Open)?;
+        Snapshot::of(fd, path, place)
+    }
+
+    /// Like [`Snapshot::read`], for the ledger that a descriptor of this process leads to:
+    /// `/proc/self/fd/N`. It stays readable after its path was removed.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`]; a sealed ledger has its locks at a path.
+    pub fn read_link(link: &CStr, place: &'a mut [u8]) -> Result<Snapshot<'a>, LedgerError> {
+        let fd = Fd::open_link(link).map_err(LedgerError::Open)?;
+        Snapshot::of(fd, c"", place)
+    }
+
+    fn of(fd: Fd, path: &CStr, place: &'a mut [u8]) -> Result<Snapshot<'a>, LedgerError> {
         let stat = fd.stat().map_err(LedgerError::Open)?;
         if !stat.regular {
             return Err(LedgerError::NotAFile);

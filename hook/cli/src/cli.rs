@@ -5,8 +5,8 @@ use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
 use crate::base::{exit, streams};
 use crate::commands::{
-    cache, cdi, check, daemon, devices, docs, driver_limit, engines, env, gc, headroom, metrics,
-    plan, report, run, status, top,
+    cache, cdi, check, daemon, devices, docs, driver_limit, engines, env, events, gc, headroom,
+    history, metrics, plan, report, run, status, top,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -53,6 +53,10 @@ pub enum Verb {
     Plan(plan::Args),
     /// Make a slice for a shell, a Slurm job or a Jupyter kernel, and print its variables
     Env(env::Args),
+    /// Show what happened to slices: starts, ends, refusals
+    Events(events::Args),
+    /// List the runs and containers that had a slice, and draw their use of memory
+    History(history::Args),
     /// List or reset the headroom that runs have learned
     Headroom(headroom::Args),
     /// Drop model files from the page cache
@@ -158,6 +162,8 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Metrics(args) => metrics::main(&args),
         Verb::Plan(args) => plan::main(&args),
         Verb::Env(args) => env::main(&args),
+        Verb::Events(args) => events::main(&args),
+        Verb::History(args) => history::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::DropCache(args) => cache::drop_cache(&args),
         Verb::Residency(args) => cache::residency(&args),

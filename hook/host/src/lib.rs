@@ -4,5 +4,6 @@
 
 pub mod base;
 pub mod engine;
+pub mod events;
 pub mod machine;
 pub mod slices;

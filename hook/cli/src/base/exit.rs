@@ -50,6 +50,7 @@ pub(crate) const MEANINGS: [Meaning; 10] = [
         &["status", "report"],
         "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
     ),
+    (UNREAD, &["events"], "An event file could not be read."),
     (
         NO_DRIVER,
         &["check", "devices", "cdi-generate", "driver-limit"],

@@ -6,6 +6,7 @@ pub(crate) mod destination;
 pub(crate) mod exit;
 pub mod hook_entry;
 pub(crate) mod host_files;
+pub(crate) mod local_time;
 pub(crate) mod sigchld;
 pub mod stack;
 pub(crate) mod streams;

@@ -4,6 +4,7 @@
 use serde::Serializer;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Returns a name or message from another source without characters that move the cursor or change
 /// the text direction.
@@ -85,6 +86,19 @@ pub(crate) fn serialize_some_path<S: Serializer>(
     }
 }
 
+/// Formats a duration with its two largest units: `3 h 04 min`.
+#[must_use]
+pub(crate) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {:02} s", seconds % 60),
+        (0, ..) => format!("{hours} h {:02} min", minutes % 60),
+        _ => format!("{days} d {:02} h", hours % 24),
+    }
+}
+
 /// Formats rows as columns, each as wide as its widest cell; the last column is not padded.
 #[must_use]
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
@@ -133,6 +147,14 @@ mod tests {
         );
         assert_eq!(printable("a\u{1b}\n"), "a\\u{1b}\\n");
         assert_eq!(printable("schön 日本"), "schön 日本");
+    }
+
+    #[test]
+    fn a_duration_has_two_units() {
+        let shown = |seconds| duration(Duration::from_secs(seconds));
+        assert_eq!([0, 59, 61].map(shown), ["0 s", "59 s", "1 min 01 s"]);
+        assert_eq!([3600, 11_040].map(shown), ["1 h 00 min", "3 h 04 min"]);
+        assert_eq!([86_399, 180_000].map(shown), ["23 h 59 min", "2 d 02 h"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `gpuslice run`: prepares a slice, then replaces its own process with the command (`exec`).
 //! Touches: everything that `launch` and `runs` touch, and this process's own image.
+//! Law: a failure to record the run does not keep it from starting.
 //!
 //! gpuslice does not wait for the command but executes it in its place. Process id, terminal,
 //! signals, signal dispositions and exit status are therefore the command's own. No signal or
@@ -13,13 +14,19 @@ use crate::launch::dry_run::Preview;
 use crate::launch::prepare::{self, Prepared};
 use crate::launch::program;
 use crate::runs::private_dir::PrivateDir;
+use crate::runs::promise::PromiseError;
+use crate::runs::recording::recorder;
+use crate::runs::recording::refusal_command::RefusalCommand;
+use crate::runs::recording::{self, RunStart};
 use crate::runs::registry::{self, Registration};
+use crate::runs::tenancy::NoRoom;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
 use crate::slice::options::SliceOptions;
 use crate::slice::slices_file::options::SliceFromFile;
 use crate::slice::slices_file::places::Found;
 use anyhow::{Context, bail};
+use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
 use nix::unistd::{Pid, execvpe};
 use std::ffi::{CString, NulError, OsStr, OsString};
@@ -42,6 +49,11 @@ pub struct Args {
     /// ledger. Without it, a warning says so
     #[arg(long)]
     pub strict: bool,
+
+    /// Run this shell command when allocations of the slice are refused: at the 1st, the 10th, the
+    /// 100th ... of them. GPUSLICE_EVENT_MESSAGE and other variables describe the refusal
+    #[arg(long, value_name = "COMMAND", requires = "slice")]
+    pub on_refusal: Option<OsString>,
 
     /// Print what would be written, set and started, and the warnings or the refusal, without doing
     /// it. The driver is queried. The exit status is that of the start
@@ -93,10 +105,12 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     if args.dry_run {
         return dry_run(&args, found.as_ref());
     }
-    let prepared = of_file(found.as_ref(), prepare::prepare(&args.slice))?;
+    let prepared = prepare::prepare(&args.slice);
+    let prepared = prepared.inspect_err(|error| record_refusal(&args.slice, error));
+    let prepared = of_file(found.as_ref(), prepared)?;
     warn(&prepared.warnings);
     let is_sliced = prepared.slice.is_some();
-    look(
+    let gaps = look(
         &args,
         is_sliced,
         prepared.library.as_deref(),
@@ -106,8 +120,15 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     let _registered = register(&prepared);
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
+    let command = refusal_command(&prepared, args.on_refusal.as_deref())?;
+    if program::check(&name).is_ok() {
+        record_start(&prepared, command.as_ref(), &gaps);
+    }
     child_signal.restore();
     let failure = become_command(args.command, &prepared)?;
+    if let Some(private) = &prepared.private {
+        recorder::end_lost(private.path());
+    }
     Err(not_started(&name, failure).into())
 }
 
@@ -133,6 +154,54 @@ pub(crate) fn of_file<T>(found: Option<&Found>, done: anyhow::Result<T>) -> anyh
     match found {
         Some(found) => done.with_context(|| found.shown()),
         None => done,
+    }
+}
+
+/// Returns the private folder whose watcher records the run: it follows the ledger in its own
+/// folder.
+fn watched(prepared: &Prepared) -> Option<&Path> {
+    let file = prepared.file.as_deref()?;
+    let private = prepared.private.as_ref().map(PrivateDir::path);
+    private.filter(|private| file.starts_with(private))
+}
+
+/// Returns the command of --on-refusal.
+///
+/// # Errors
+/// When there is no watcher to run it.
+fn refusal_command(
+    prepared: &Prepared,
+    given: Option<&OsStr>,
+) -> anyhow::Result<Option<RefusalCommand>> {
+    if given.is_some() && watched(prepared).is_none() {
+        bail!(
+            "--on-refusal needs a slice of this run alone: this slice file names a ledger that other \
+             runs may share, or limits nothing"
+        );
+    }
+    Ok(given.map(RefusalCommand::new))
+}
+
+/// Records the start of the run, and the reasons why its slice may not limit it. The run's watcher
+/// records its refusals and its end.
+fn record_start(prepared: &Prepared, command: Option<&RefusalCommand>, gaps: &[String]) {
+    let Some(slice) = &prepared.slice else {
+        return;
+    };
+    let name = slice.name.as_str();
+    let run = RunStart::now(name, prepared.simulated, prepared.devices.clone());
+    recording::start(watched(prepared), &run, command, gaps);
+}
+
+/// Records that the slice was refused because it does not fit.
+fn record_refusal(options: &SliceOptions, error: &anyhow::Error) {
+    let is_full =
+        error.is::<Box<NoRoom>>() || matches!(error.downcast_ref(), Some(PromiseError::Full(_)));
+    if is_full {
+        let own = format!("run-{}", std::process::id());
+        let name = options.name.as_deref().unwrap_or(&own);
+        let asked = options.memory.map(Bytes::get);
+        recording::refused(name, options.sim.is_some(), asked, &error.to_string());
     }
 }
 
@@ -178,26 +247,28 @@ fn not_started(name: &OsStr, failure: Errno) -> Status {
     }
 }
 
-/// Warns if the slice will not limit the command; with --strict, refuses to start it. `gaps` are
-/// the reasons that the plan has found.
+/// Warns, or with --strict refuses, if the slice will not limit the command. `gaps` are the reasons
+/// that are known already. Returns all reasons.
 fn look(
     args: &Args,
     is_sliced: bool,
     library: Option<&Path>,
     gaps: &[String],
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
     let command = args.command.first().filter(|_| is_sliced);
     let unreached = command.and_then(|command| program::look(command).err());
     let unreached = unreached.map(|unreached| unreached.to_string());
     let library = library.filter(|_| command.is_some());
     let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
-    for gap in gaps.iter().chain(&unreadable).chain(&unreached) {
+    let gaps = gaps.iter().cloned().chain(unreadable).chain(unreached);
+    let gaps: Vec<String> = gaps.collect();
+    for gap in &gaps {
         if args.strict {
             bail!("{gap}; --strict refuses to start it");
         }
         tell(&format!("warning: {gap} (--strict refuses to start it)"));
     }
-    Ok(())
+    Ok(gaps)
 }
 
 /// Returns a message if the command may switch to a user who cannot read the library. ld.so would

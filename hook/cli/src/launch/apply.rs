@@ -4,6 +4,7 @@
 //! Law: admission is decided here, under the lock. The facts of the plan may be out of date:
 //! another slice may have taken or freed memory since.
 
+use crate::driver::inventory::Inventory;
 use crate::driver::{sim, sim_host};
 use crate::launch::facts::{Facts, name_of};
 use crate::launch::plan::{NO_TMPFS, Plan};
@@ -11,6 +12,7 @@ use crate::launch::prepare::Prepared;
 use crate::runs::former::Owners;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::{self, OwnPromise, Promises};
+use crate::runs::recording::LimitedDevice;
 use crate::runs::tenancy::{self, Tenancy};
 use crate::runs::{headroom_store, run_dir};
 use crate::slice::ledger::{self as slice_ledger, Writers};
@@ -18,6 +20,7 @@ use anyhow::Context;
 use gpuslice_config::slice::Text;
 use gpuslice_config::slice::host_reserve;
 use gpuslice_config::words::paths;
+use gpuslice_config::words::units::Bytes;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,6 +32,8 @@ use std::{fs, io};
 /// # Errors
 /// When the slice does not fit, or a file cannot be written.
 pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
+    let devices = limited(&plan, facts.inventory.as_ref());
+    let simulated = facts.sim.is_some() || facts.environment.is_simulated;
     let Facts {
         sim, state, owner, ..
     } = facts;
@@ -76,8 +81,32 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         private,
         promise,
         tenancy,
+        devices,
+        simulated,
         meminfo,
     })
+}
+
+/// The devices that the slice limits.
+fn limited(plan: &Plan, inventory: Option<&Inventory>) -> Vec<LimitedDevice> {
+    let Some(slice) = &plan.slice else {
+        return Vec::new();
+    };
+    let targets = inventory.into_iter().flat_map(Inventory::targets);
+    let limited = targets.filter_map(|target| {
+        let memory = slice.device(target.uuid)?.memory;
+        let limit = match target.total {
+            Bytes::ZERO => memory,
+            total => memory.at_most(total),
+        };
+        Some(LimitedDevice {
+            device: target.uuid.to_string(),
+            index: target.device.index,
+            name: target.device.name.clone(),
+            limit: limit.get(),
+        })
+    });
+    limited.collect()
 }
 
 /// Makes the promise of a slice on unified memory, if the slice fits on its host.

@@ -10,6 +10,7 @@ use crate::launch::facts::Facts;
 use crate::launch::plan::Plan;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::OwnPromise;
+use crate::runs::recording::LimitedDevice;
 use crate::runs::tenancy::Tenancy;
 use crate::slice::options::SliceOptions;
 use gpuslice_config::slice::Slice;
@@ -42,6 +43,10 @@ pub(crate) struct Prepared {
     /// The slice's place on GPUs with memory of their own; dropping it gives the place back.
     #[expect(dead_code, reason = "it is kept for its destructor")]
     pub tenancy: Tenancy,
+    /// The devices with the slice's limits, for the record of the run.
+    pub devices: Vec<LimitedDevice>,
+    /// Whether the GPUs are simulated.
+    pub simulated: bool,
     /// The simulated machine's meminfo file, if its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
 }

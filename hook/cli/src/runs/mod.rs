@@ -1,5 +1,6 @@
 //! Running slices: their folders, watchers and records, and the memory they were admitted for.
-//! Touches: the private folders, the registry, the folders of promises and tenants, /proc.
+//! Touches: the private folders, the registry, the folders of promises and tenants, /proc; the event
+//! file and the history of runs.
 
 pub(crate) mod admission;
 pub(crate) mod folder_users;
@@ -9,6 +10,7 @@ pub(crate) mod private_dir;
 pub(crate) mod process;
 pub(crate) mod promise;
 mod promise_maker;
+pub(crate) mod recording;
 pub(crate) mod registry;
 pub(crate) mod run_dir;
 pub(crate) mod tenancy;

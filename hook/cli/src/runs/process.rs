@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process that the watcher waits for.
 pub(crate) enum Process {
@@ -40,15 +40,26 @@ impl Process {
 
     /// Waits for the end of the process.
     pub(crate) fn wait(&self) {
+        while !self.wait_for(Duration::MAX) {}
+    }
+
+    /// Waits for the end of the process, but not longer than this. Returns whether it has ended.
+    pub(crate) fn wait_for(&self, time: Duration) -> bool {
         match self {
             Process::Descriptor(descriptor) => {
                 let mut wanted = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
-                while poll(&mut wanted, PollTimeout::NONE) == Err(Errno::EINTR) {}
+                let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::NONE);
+                matches!(poll(&mut wanted, timeout), Ok(1..))
             }
             Process::Number(process) => {
+                let start = Instant::now();
                 while process.lives() {
+                    if start.elapsed() >= time {
+                        return false;
+                    }
                     std::thread::sleep(INTERVAL);
                 }
+                true
             }
         }
     }

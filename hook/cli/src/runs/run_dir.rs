@@ -22,6 +22,15 @@ pub(crate) const TENANT: &str = "tenant";
 /// has a name that can recur.
 pub(crate) const HEADROOM: &str = "headroom";
 
+/// The history of the run, while it lasts. It exists only for a run that is recorded.
+pub(crate) const HISTORY: &str = "history";
+
+/// The link to the folder of the user's events.
+pub(crate) const EVENTS: &str = "events";
+
+/// The command of --on-refusal, until the watcher has read it.
+pub(crate) const ON_REFUSAL: &str = "on-refusal";
+
 /// Returns the folder of a slice file, if gpuslice has created that folder for a run.
 #[must_use]
 pub(crate) fn private_folder(file: &Path) -> Option<&Path> {

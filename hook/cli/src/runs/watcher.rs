@@ -1,7 +1,9 @@
 //! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
-//! start after the folder was removed, and removes the folder after its last user has ended.
-//! Touches: the folder; everything that `headroom_store`, `promise`, `tenancy` and `registry`
-//! touch; /proc. It never touches the terminal, the caller's files or the caller's processes.
+//! start after the folder was removed, records the run, and removes the folder after its last user
+//! has ended.
+//! Touches: the folder; everything `headroom_store`, `promise`, `recording`, `tenancy` and `registry`
+//! touch; /proc.
+//! Never: the terminal, the caller's files, the caller's processes.
 //!
 //! `gpuslice run` executes its command in its place, so that signals, job control and exit status
 //! need no translation. Another process must therefore remove the folder. The folder's users are
@@ -15,6 +17,7 @@
 use crate::base::exit;
 use crate::runs::folder_users::another_user;
 use crate::runs::process::{INTERVAL, Process};
+use crate::runs::recording::recorder::{self, Recorder};
 use crate::runs::run_dir::PREFIX;
 use crate::runs::{headroom_store, promise, registry, tenancy};
 use anyhow::{Context, bail};
@@ -208,15 +211,23 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let held = serve_messages();
     // Read the link now: it is stored in the folder, and the command may remove the folder.
     let link = registry::link_of(&args.folder);
+    let mut recorder = Recorder::begin(&args.folder);
+    let mut wait_for = |user: &Process| match &mut recorder {
+        Some(recorder) => recorder.follow(user),
+        None => user.wait(),
+    };
     // Without a link, the caller has failed, and the owner knows nothing of the slice.
     if args.caller.is_none() || link.is_some() {
-        user.wait();
+        wait_for(&user);
     }
     if args.caller.is_some() {
         std::thread::sleep(EXEC);
     }
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
-        user.wait();
+        wait_for(&user);
+    }
+    if let Some(recorder) = recorder {
+        recorder.end(&args.folder);
     }
     finish(&args.folder, link.as_deref());
     // A run that was killed during its start may have left a child whose environment names the
@@ -228,12 +239,13 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Cleans up after a run that has ended: learns headroom from its ledger, then removes the `link`
-/// to its folder, its records and the folder.
+/// Cleans up after a run that has ended: learns headroom from its ledger and records its end unless
+/// its watcher has done so, then removes the `link` to its folder, its records and the folder.
 pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
     // why.
     let _ = headroom_store::learn(folder);
+    recorder::end_lost(folder);
     if let Some(link) = link {
         registry::forget(link, folder);
     }

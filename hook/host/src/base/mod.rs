@@ -1,11 +1,11 @@
-//! Paths, bounded reads, system calls, ELF files and the library's release.
+//! Paths, times, bounded reads, system calls, ELF files and the library's release.
 //! Touches: files and mounts that the caller names.
 
+pub mod clock;
 pub mod elf;
 pub mod library;
 pub mod paths;
 pub mod read;
 pub mod sys;
 pub mod text;
-pub mod time;
 pub(crate) mod uuid_text;

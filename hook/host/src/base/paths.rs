@@ -140,6 +140,18 @@ impl HostPaths {
         self.root.join("dev/log")
     }
 
+    /// The socket of journald's own protocol.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("run/systemd/journal/socket")
+    }
+
+    /// The folder with the events of root's runs and of containers, and the history of runs.
+    #[must_use]
+    pub fn events(&self) -> PathBuf {
+        self.root.join("var/log/gpuslice")
+    }
+
     /// The root itself.
     #[must_use]
     pub fn root(&self) -> &Path {

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// A process of this machine, as this process's own /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +215,21 @@ impl InitProcess {
         }
     }
 
+    /// The time since its start; `None` if it ran before the last boot, or the clock cannot be read.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        let here = here();
+        let text = read::file(&PathBuf::from("/proc/uptime"), 4096).ok()?;
+        let text = String::from_utf8(text).ok()?;
+        let (seconds, hundredths) = text.split_ascii_whitespace().next()?.split_once('.')?;
+        let [seconds, hundredths] = [seconds, hundredths].map(|part| part.parse::<u64>().ok());
+        let now = seconds?.checked_mul(100)?.checked_add(hundredths?)?;
+        let now = now.checked_add_signed(here.ahead.checked_neg()?)?;
+        let ticks = now.checked_sub(self.start_time)?;
+        let is_of_this_boot = self.boot != 0 && self.boot == here.boot;
+        is_of_this_boot.then(|| Duration::from_millis(ticks.saturating_mul(10)))
+    }
+
     /// Whether both refer to one process.
     #[must_use]
     pub fn is(&self, other: &InitProcess) -> bool {
@@ -303,6 +319,23 @@ mod tests {
                 ..seen
             }) && !seen.is(&own)
         );
+    }
+
+    #[test]
+    fn the_age_of_a_process_is_the_time_since_its_start() {
+        let own = InitProcess::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let age = own.age().unwrap();
+        assert!(age < Duration::from_secs(3600), "{age:?}");
+        let first = InitProcess {
+            start_time: 0,
+            ..own
+        };
+        assert!(first.age().unwrap() >= age);
+        let before = InitProcess {
+            boot: own.boot ^ 1,
+            ..own
+        };
+        assert_eq!(before.age(), None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Removes records and resources without a live owner: after a crash, a kill, or a container that
 //! no runtime deleted.
-//! Touches: /run/gpuslice, /proc. Law: the kernel, not we, decides which process is dead.
+//! Touches: /run/gpuslice, /proc, the event file and the host's log. Law: the kernel, not we, decides which process is dead.
 
 use crate::base::paths::HostPaths;
 use crate::machine::process::Life;
+use crate::slices::ended::Ends;
 use crate::slices::records::{Damaged, Member, NEW, Registry, RegistryError, SliceRecord, survey};
 use crate::slices::removal::{self, HostError};
 use crate::slices::{liveness, tenants};
@@ -73,14 +74,17 @@ pub(crate) fn drop_dead_of(
             continue;
         }
         let slice = record.slice.clone();
+        let ends = Ends::of(registry.paths(), &record, &dead);
         match leave(registry, record.clone(), &dead) {
             Ok(Some(left)) => {
+                ends.write(registry.paths(), Some(&left));
                 if !names(&left, &dead) {
                     collected.containers.extend(dead);
                 }
                 living.push(left);
             }
             Ok(None) => {
+                ends.write(registry.paths(), None);
                 collected.slices.push(slice);
                 collected.containers.extend(dead);
             }

@@ -2,6 +2,7 @@
 //! Touches: /run/gpuslice, and /proc by reading it.
 
 pub mod admission;
+pub mod ended;
 pub mod gc;
 pub mod liveness;
 pub mod records;

@@ -1,7 +1,6 @@
-//! Common to all rooms: a stage's outcome, crash points for tests, the host's log, the allocator.
+//! Common to all rooms: a stage's outcome, crash points for tests, the allocator.
 //! Touches: see each module.
 
 pub mod arena;
 pub mod crash_points;
 pub(crate) mod outcome;
-pub(crate) mod syslog;

@@ -1,6 +1,7 @@
 //! The stage of a hook, and its outcome: failures and messages.
 //! Touches: nothing.
 
+use gpuslice_host::events::Event;
 use gpuslice_host::machine::policy::OnError;
 
 /// The namespaces that the hook runs in.
@@ -32,4 +33,6 @@ pub(crate) struct Report {
     pub(crate) lines: Messages,
     /// For the host's log as well: the limits that are not in force although the container starts.
     pub(crate) logged: Messages,
+    /// For the event file and the host's log: the container's start, or that it has no slice.
+    pub(crate) events: Vec<Event>,
 }

@@ -1,10 +1,11 @@
 //! Releases the resources of a container that has stopped.
-//! Touches: /run/gpuslice, the page cache of models.
+//! Touches: /run/gpuslice, the page cache of models, the event file and the host's log.
 
 use crate::apply::page_cache;
 use crate::base::outcome::Messages;
 use crate::request::arguments::Arguments;
 use crate::request::state::State;
+use gpuslice_host::slices::ended::Ends;
 use gpuslice_host::slices::records::{Damaged, Member, Registry, SliceRecord, survey};
 use gpuslice_host::slices::{gc, liveness};
 use std::thread;
@@ -67,10 +68,14 @@ fn leave(registry: &Registry<'_>, record: SliceRecord, id: &str) -> anyhow::Resu
     let ids = [id.to_owned()];
     let name = record.name.clone();
     let mut record = record;
+    let ends = Ends::of(registry.paths(), &record, &ids);
     for _ in 0..ROUNDS {
         match gc::leave(registry, record, &ids)? {
             Some(left) if gc::names(&left, &ids) => record = left,
-            _ => return Ok(None),
+            left => {
+                ends.write(registry.paths(), left.as_ref());
+                return Ok(None);
+            }
         }
         thread::sleep(Duration::from_millis(1));
     }

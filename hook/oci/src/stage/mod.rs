@@ -1,17 +1,19 @@
 //! Runs one stage of the hook, and reports the result to the runtime.
-//! Touches: standard input, output and error; the host's log.
+//! Touches: standard input, output and error; the host's log and event file.
 
 pub(crate) mod create;
 pub(crate) mod delete;
 
 use crate::apply::container;
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
-use crate::base::syslog::Log;
 use crate::request::arguments::{self, Arguments, Invocation};
 use crate::request::state::{self, State};
 use crate::stage::create::{create, unsliced};
 use crate::stage::delete::delete;
+use gpuslice_host::events::syslog::Log;
+use gpuslice_host::events::{Event, EventKind, journal};
 use gpuslice_host::machine::policy::OnError;
+use gpuslice_host::slices::ended::{self, PROGRAM};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
@@ -66,7 +68,7 @@ fn stage(arguments: &Arguments) -> u8 {
         }
     };
     let log = match stage {
-        Stage::Runtime if !arguments.dry_run => Log::open(&arguments.paths),
+        Stage::Runtime if !arguments.dry_run => Log::open(&arguments.paths.log(), PROGRAM),
         // At this stage /dev is the container's.
         Stage::Runtime | Stage::Container => Log::default(),
     };
@@ -91,6 +93,10 @@ fn stage(arguments: &Arguments) -> u8 {
         log.tell(line);
         tell(line);
     }
+    for event in &report.events {
+        tell_escape(event);
+        record(stage, arguments, event);
+    }
     let created = created.map_err(|failure| match failure {
         StageFailure::Failed(error, on) if stage == Stage::Runtime && container::is_rootless() => {
             StageFailure::Failed(error.context(ROOTLESS), on)
@@ -100,13 +106,19 @@ fn stage(arguments: &Arguments) -> u8 {
     match created {
         Ok(()) => SUCCESS,
         Err(StageFailure::Refused(error) | StageFailure::Failed(error, OnError::Refuse)) => {
-            log.tell(&format!("{} is refused: {error:#}", state.id));
+            let message = format!("is refused: {error:#}");
+            record(
+                stage,
+                arguments,
+                &event(EventKind::AdmissionRefusal, &state, message),
+            );
             refuse(&error)
         }
         Err(StageFailure::Failed(error, OnError::Start)) => {
-            let line = format!("{} starts without a slice: {error:#}", state.id);
-            log.tell(&line);
-            tell(&line);
+            let message = format!("starts without a slice: {error:#}");
+            let escaped = event(EventKind::Escape, &state, message);
+            tell_escape(&escaped);
+            record(stage, arguments, &escaped);
             let recorded = unsliced::record(&state, stage, arguments, &format!("{error:#}"));
             if let Err(error) = recorded {
                 tell(&format!(
@@ -116,6 +128,30 @@ fn stage(arguments: &Arguments) -> u8 {
             }
             SUCCESS
         }
+    }
+}
+
+/// An event of a container that has no plan.
+fn event(kind: EventKind, state: &State, message: String) -> Event {
+    Event {
+        pid: (state.pid > 0).then_some(state.pid),
+        container: Some(state.id.clone()),
+        ..Event::now(kind, &state.id, message)
+    }
+}
+
+/// Writes an event to the event file and to the host's log. At createContainer both may be the
+/// container's.
+fn record(stage: Stage, arguments: &Arguments, event: &Event) {
+    if stage == Stage::Runtime {
+        ended::write(&arguments.paths, event);
+    }
+}
+
+/// Tells the runtime that a container has no slice.
+fn tell_escape(event: &Event) {
+    if event.event == EventKind::Escape {
+        tell(&journal::line(event));
     }
 }
 
@@ -147,7 +183,7 @@ fn stopped(arguments: &Arguments) -> u8 {
         Ok(lines) => tell_all(&lines),
         Err(error) => {
             let line = format!("{error:#}");
-            Log::open(&arguments.paths).tell(&line);
+            Log::open(&arguments.paths.log(), PROGRAM).tell(&line);
             tell(&line);
             SUCCESS
         }

@@ -2,7 +2,7 @@
 //! Touches: standard error, that log file, the clock.
 
 use super::arguments::{OPTIONS, RuntimeCall};
-use gpuslice_host::base::time::rfc3339;
+use gpuslice_host::base::clock;
 use gpuslice_host::engine::json_edit::quoted;
 use gpuslice_host::engine::runtimes::WRAPPER;
 use std::fs::OpenOptions;
@@ -49,7 +49,7 @@ pub(super) fn warn(request: &RuntimeCall, message: &str) {
 
 fn log(path: &Path, is_json: bool, level: &str, message: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let time = rfc3339(now.map_or(0, |since| since.as_secs()));
+    let time = clock::rfc3339(now.map_or(0, |since| since.as_secs()));
     let message = quoted(message);
     let line = match is_json {
         true => format!("{{\"level\":\"{level}\",\"msg\":{message},\"time\":\"{time}\"}}\n"),

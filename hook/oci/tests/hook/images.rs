@@ -270,7 +270,7 @@ fn a_static_program_is_named_in_one_line() {
         }
         String::from_utf8(said.stderr).unwrap()
     };
-    let expected = "gpuslice: c1: its first program is static, so the slice limits only the dynamic programs \
+    let expected = "gpuslice: c1 starts, but its first program is static, so the slice limits only the dynamic programs \
                     that it starts\n";
     assert_eq!(says("/bin/static"), expected);
     assert_eq!(says("static"), expected);

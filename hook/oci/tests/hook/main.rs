@@ -14,6 +14,7 @@ mod binary;
 mod crash;
 mod damaged;
 mod dry_run;
+mod events;
 mod fail_closed;
 mod hostile;
 mod images;

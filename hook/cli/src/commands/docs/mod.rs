@@ -204,6 +204,9 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     if verb == Some("headroom") {
         list(&mut roff, "FILES", &STATE);
     }
+    if verb.is_some_and(|verb| ["events", "history"].contains(&verb)) {
+        list(&mut roff, "FILES", &EVENTS);
+    }
     literal(&mut roff, "EXAMPLES", examples);
     roff.to_writer(&mut text)?;
     Ok(text)
@@ -260,6 +263,25 @@ const STATE: [(&str, &str); 2] = [
     (
         "/var/lib/gpuslice/headroom.json",
         "The same, of runs by root without XDG_STATE_HOME.",
+    ),
+];
+
+const EVENTS: [(&str, &str); 4] = [
+    (
+        "/var/log/gpuslice/events.jsonl",
+        "The events of containers, and of runs by root without XDG_STATE_HOME. Only root can read it.",
+    ),
+    (
+        "$XDG_STATE_HOME/gpuslice/events.jsonl",
+        "The events of a user's runs. Without XDG_STATE_HOME in ~/.local/state/gpuslice.",
+    ),
+    (
+        "events.jsonl.1 to events.jsonl.3",
+        "Older events. A file is renamed when it has 8 MiB.",
+    ),
+    (
+        "history/",
+        "Beside the event file: the use of memory over time of the last 200 runs.",
     ),
 ];
 

@@ -6,10 +6,11 @@ use super::exposition::{Labels, Samples};
 use super::families as family;
 use crate::commands::status::model::{DeviceStatus, SliceStatus};
 use gpuslice_config::ledger::Kind;
-use gpuslice_host::base::time::seconds_of;
+use gpuslice_host::base::clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 /// The indexes of GPUs, by uuid.
 pub(super) type Indexes = BTreeMap<String, String>;
@@ -85,9 +86,10 @@ fn add_slice(samples: &mut Samples, slice: &SliceStatus, labels: Labels, indexes
         info.push(("pod_uid", uid.unwrap_or_default()));
         samples.add(&family::SLICE_INFO, &Arc::new(info), true);
     }
-    let started = slice.started.as_deref().and_then(seconds_of);
+    let started = slice.started.as_deref().and_then(clock::parse);
+    let started = started.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     if let Some(started) = started {
-        samples.add(&family::STARTED, &own, started);
+        samples.add(&family::STARTED, &own, started.as_secs());
     }
     if let Some(uncounted) = slice.uncounted {
         samples.add(&family::UNCOUNTED, &own, uncounted);

@@ -69,6 +69,9 @@ pub(super) struct DeviceReport {
     pub(super) by_kind: Option<Map<String, Value>>,
     /// Processes of the slice that hold device memory but have not loaded the library.
     pub(super) without_library: Vec<Escaped>,
+    /// The number of refused allocations, for the plot.
+    #[serde(skip)]
+    pub(super) refused: u64,
 }
 
 /// A process of a slice.
@@ -234,6 +237,7 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
         limit: device.limit,
         used: device.used,
         by_kind: device.by_kind,
+        refused: device.refusals.map_or(0, |refusals| refusals.count),
         without_library: device.without_library,
     });
     SliceReport {

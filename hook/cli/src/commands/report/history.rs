@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use super::gather::{Growth, ProcessReport, Report};
-use super::parts::{PARTS, parts};
+use super::plot::Moment;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -19,15 +19,6 @@ struct Seen {
     device: Option<u64>,
     host: Option<u64>,
     kept: Option<u64>,
-}
-
-/// All slices together at one moment, by part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment {
-    /// The time since the first moment.
-    pub(super) at: Duration,
-    /// The bytes of each part.
-    pub(super) parts: [u64; PARTS.len()],
 }
 
 /// The earlier readings.
@@ -70,8 +61,7 @@ impl History {
         self.skipped = self.skipped.saturating_add(1);
         if self.skipped >= self.every {
             self.skipped = 0;
-            let parts = parts(report);
-            self.moments.push(Moment { at, parts });
+            self.moments.push(Moment::of(at, report));
         }
         if self.moments.len() >= MOMENTS {
             let mut keep = false;

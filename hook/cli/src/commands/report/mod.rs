@@ -11,16 +11,16 @@ mod parts;
 mod plot;
 mod table;
 
-use crate::base::atomic_write::{self, Durability};
 use crate::base::streams;
+use crate::commands::plot::write;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::{no_such_slice, on_screen, tell_unread};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use gather::Report;
 use history::History;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// `gpuslice report`.
 #[derive(clap::Args, Debug)]
@@ -68,8 +68,8 @@ the kernel, drivers and other programs.
 allocator, for another user's process, and for heaps that take too long to walk (all slices share
 about one second).
 
-Exit status: 0 success; 1 a slice or its ledger could not be read; 125 usage error, or gpuslice
-itself failed.
+Exit status: 0 success; 1 a slice or its ledger could not be read; 125 usage error, nothing to draw,
+or gpuslice itself failed.
 
 JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
 by_kind, without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by
@@ -89,7 +89,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if args.plot.is_some() && !args.watch && args.seconds.is_none() {
         bail!("--plot draws memory over time: add --watch or --for SECONDS");
     }
-    let start = Instant::now();
+    let (start, began) = (Instant::now(), SystemTime::now());
     let mut history = History::new();
     let mut drivers = Drivers::default();
     let every = Duration::from_secs(args.every);
@@ -102,14 +102,16 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         }
         let now = start.elapsed();
         history.add(now, &mut report);
-        if let Some(file) = &args.plot {
-            draw(file, &history)?;
-        }
+        let drawn = args.plot.as_deref().map(|file| draw(file, &history, began));
+        let drawn = drawn.transpose()?.unwrap_or(true);
         let ends = !args.watch && now >= last;
         if args.watch || ends {
             print(args, &report, screen)?;
         }
         if ends {
+            if !drawn {
+                bail!("there is nothing to draw: no slice was running");
+            }
             let unread = report.slices.iter().filter_map(|it| it.unread.clone());
             return Ok(tell_unread(&unread.collect::<Vec<_>>()));
         }
@@ -152,9 +154,11 @@ fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the picture's file atomically, so that a viewer never reads a partial file.
-fn draw(file: &Path, history: &History) -> anyhow::Result<()> {
-    let drawn = plot::svg(&history.moments);
-    atomic_write::replace_with(file, drawn.as_bytes(), Durability::Cached)
-        .with_context(|| format!("cannot draw {}", file.display()))
+/// Draws the slices that were seen. Returns false if there were none.
+fn draw(file: &Path, history: &History, began: SystemTime) -> anyhow::Result<bool> {
+    let Some(figure) = plot::figure(&history.moments, began) else {
+        return Ok(false);
+    };
+    write(file, &figure)?;
+    Ok(true)
 }

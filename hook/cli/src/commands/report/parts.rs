@@ -13,6 +13,9 @@ pub(super) const PARTS: [(&str, &str); 6] = [
     ("page cache, mapped", "#b0b0b0"),
 ];
 
+/// The first part of the host's memory.
+pub(super) const HOST: usize = 2;
+
 /// Returns the bytes of each part, summed over all slices.
 pub(super) fn parts(report: &Report) -> [u64; PARTS.len()] {
     let mut parts = [0u64; PARTS.len()];

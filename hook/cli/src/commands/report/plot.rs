@@ -1,149 +1,222 @@
-//! Draws the memory of the slices over time, as an SVG picture with stacked areas.
+//! Makes the picture of a watch: a panel for each slice and device, and one for host memory.
 //! Touches: its arguments.
 
-use super::history::Moment;
-use super::parts::PARTS;
-use std::fmt::Write;
+use super::gather::{DeviceReport, Report, SliceReport};
+use super::parts::{HOST, PARTS, parts};
+use crate::base::local_time;
+use crate::commands::plot::{Figure, Panel, Segment};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 420.0;
-const LEFT: f64 = 70.0;
-const TOP: f64 = 20.0;
-const RIGHT: f64 = 190.0;
-const BOTTOM: f64 = 45.0;
-const LINES: u32 = 5;
+/// The layers of device memory.
+const LAYERS: [(&str, &str); 3] = [
+    ("allocated", "#4c72b0"),
+    ("contexts", "#8172b3"),
+    ("without library", "#55a868"),
+];
 
-/// Returns the picture as SVG text.
-pub(super) fn svg(moments: &[Moment]) -> String {
-    let seconds = moments.last().map_or(0.0, |moment| moment.at.as_secs_f64());
-    let sums = moments
-        .iter()
-        .map(|moment| moment.parts.iter().sum::<u64>());
-    let (most, unit, name) = scale(sums.max().unwrap_or(0));
-    let scale = Scale {
-        seconds: seconds.max(1.0),
-        most,
+/// All slices at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// The time since the first moment.
+    pub(super) at: Duration,
+    devices: Vec<DeviceMoment>,
+    /// The host memory of all slices, by part.
+    host: Vec<u64>,
+}
+
+/// A slice's use of a device at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DeviceMoment {
+    /// The slice file and the device, which identify the panel.
+    key: (PathBuf, String),
+    title: String,
+    limit: Option<u64>,
+    layers: Vec<u64>,
+    refused: u64,
+}
+
+impl Moment {
+    /// Takes a report's amounts.
+    pub(super) fn of(at: Duration, report: &Report) -> Moment {
+        let slices = report.slices.iter();
+        let devices = slices.flat_map(|slice| {
+            let devices = slice.devices.iter();
+            devices.filter_map(move |device| DeviceMoment::of(slice, device))
+        });
+        Moment {
+            at,
+            devices: devices.collect(),
+            host: parts(report).into_iter().skip(HOST).collect(),
+        }
+    }
+}
+
+impl DeviceMoment {
+    /// Takes the amounts of a device. A device of which nothing is known, or that nobody uses, has
+    /// no panel.
+    fn of(slice: &SliceReport, device: &DeviceReport) -> Option<DeviceMoment> {
+        let uuid = device.device.clone()?;
+        let used = device.used?;
+        let context = device
+            .by_kind
+            .as_ref()
+            .and_then(|kinds| kinds.get("context")?.as_u64());
+        let context = context.unwrap_or(0).min(used);
+        let escaped = device.without_library.iter().filter_map(|one| one.used);
+        let pid = slice
+            .pid
+            .map_or(String::new(), |pid| format!(" (pid {pid})"));
+        Some(DeviceMoment {
+            title: format!("{}{pid} on {uuid}", slice.name),
+            key: (slice.file.clone(), uuid),
+            limit: device.limit,
+            layers: vec![
+                used.saturating_sub(context),
+                context,
+                escaped.fold(0, u64::saturating_add),
+            ],
+            refused: device.refused,
+        })
+    }
+}
+
+/// Returns the picture of a watch that began at `start`; None if no slice was seen.
+pub(super) fn figure(moments: &[Moment], start: SystemTime) -> Option<Figure> {
+    let since = start.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ms = |at: Duration| u64::try_from(since.saturating_add(at).as_millis()).unwrap_or(u64::MAX);
+    let mut panels: Vec<(&(PathBuf, String), Panel)> = Vec::new();
+    let mut host = Panel {
+        title: "host memory of these slices".to_owned(),
+        layers: PARTS.into_iter().skip(HOST).collect(),
+        segments: vec![Segment::default()],
     };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" \
-         height=\"{HEIGHT}\" fill=\"white\"/>\n"
-    );
-    for (index, (part, colour)) in PARTS.iter().enumerate() {
-        let area = scale.area(moments, index);
-        let _ = writeln!(svg, "<polygon points=\"{area}\" fill=\"{colour}\"/>");
-        // The topmost area is the last part, so the legend's topmost line must be that part too.
-        let place = u32::try_from(PARTS.len().saturating_sub(index)).unwrap_or(0);
-        let y = TOP + 18.0 * f64::from(place);
-        let x = WIDTH - RIGHT + 15.0;
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
-             <text x=\"{}\" y=\"{y}\">{part}</text>",
-            y - 11.0,
-            x + 18.0
-        );
+    let mut before: Option<&Moment> = None;
+    for moment in moments {
+        let at = ms(moment.at);
+        // The last value of a slice that has ended since holds until now.
+        for (key, panel) in &mut panels {
+            let has = |moment: &Moment| moment.devices.iter().any(|one| &one.key == *key);
+            if before.is_some_and(has)
+                && !has(moment)
+                && let Some(segment) = panel.segments.last_mut()
+            {
+                segment.end = at;
+            }
+        }
+        for device in &moment.devices {
+            let was_there =
+                |before: &Moment| before.devices.iter().any(|one| one.key == device.key);
+            let goes_on = before.is_some_and(was_there);
+            let index = panels.iter().position(|(key, _)| *key == &device.key);
+            let index = index.unwrap_or_else(|| {
+                let panel = Panel {
+                    title: device.title.clone(),
+                    layers: LAYERS.to_vec(),
+                    segments: Vec::new(),
+                };
+                panels.push((&device.key, panel));
+                panels.len().saturating_sub(1)
+            });
+            let Some((_, panel)) = panels.get_mut(index) else {
+                continue;
+            };
+            if !goes_on {
+                panel.segments.push(Segment::default());
+            }
+            if let Some(segment) = panel.segments.last_mut() {
+                segment.limit = device.limit;
+                segment.add(at, device.layers.clone(), device.refused);
+            }
+        }
+        if let Some(segment) = host.segments.last_mut() {
+            segment.add(at, moment.host.clone(), 0);
+        }
+        before = Some(moment);
     }
-    for line in 0..=LINES {
-        let share = f64::from(line) / f64::from(LINES);
-        let (x, y) = (scale.x(share * scale.seconds), scale.y(share * most));
-        let (end, foot) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{end}\" y2=\"{y:.1}\" stroke=\"black\" stroke-opacity=\"0.15\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{:.1} {name}</text>\
-             <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{:.0} s</text>",
-            LEFT - 6.0,
-            y + 4.0,
-            share * most / unit,
-            foot + 20.0,
-            share * scale.seconds
-        );
+    let last = moments.last().map(|moment| ms(moment.at))?;
+    if panels.is_empty() {
+        return None;
     }
-    svg.push_str("</svg>\n");
-    svg
-}
-
-struct Scale {
-    seconds: f64,
-    most: f64,
-}
-
-/// Returns the top of the scale, and its unit.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a picture has no sixteen digits"
-)]
-fn scale(most: u64) -> (f64, f64, &'static str) {
-    let (unit, name) = match most >> 30 {
-        0 => (f64::from(1 << 20), "MiB"),
-        _ => (f64::from(1 << 30), "GiB"),
-    };
-    let units = (most as f64 / unit).max(1.0);
-    let step = 10f64.powf(units.log10().floor());
-    ((units / step).ceil() * step * unit, unit, name)
-}
-
-impl Scale {
-    fn x(&self, seconds: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * seconds / self.seconds
-    }
-
-    fn y(&self, bytes: f64) -> f64 {
-        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * bytes / self.most
-    }
-
-    /// Returns the corners of one part's area: along its upper edge, and back along its lower edge.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a picture has no sixteen digits"
-    )]
-    fn area(&self, moments: &[Moment], part: usize) -> String {
-        let edge = |moment: &Moment, parts: usize| {
-            let below: u64 = moment.parts.iter().take(parts).sum();
-            let x = self.x(moment.at.as_secs_f64());
-            format!("{x:.1},{:.1}", self.y(below as f64))
+    let mut panels: Vec<Panel> = panels.into_iter().map(|(_, panel)| panel).collect();
+    for panel in &mut panels {
+        let unused = |index: usize| {
+            let values = panel.segments.iter().flat_map(|segment| &segment.values);
+            let mut amounts = values.filter_map(|(_, layers)| layers.get(index));
+            amounts.all(|amount| *amount == 0)
         };
-        let upper = moments
-            .iter()
-            .map(|moment| edge(moment, part.saturating_add(1)));
-        let lower = moments.iter().rev().map(|moment| edge(moment, part));
-        upper.chain(lower).collect::<Vec<_>>().join(" ")
+        // Memory without the library is rare: without it, it has no line in the legend.
+        if unused(LAYERS.len().saturating_sub(1)) {
+            panel.layers.pop();
+        }
     }
+    panels.push(host);
+    let machine = nix::unistd::gethostname().unwrap_or_default();
+    Some(Figure {
+        title: "Memory of slices".to_owned(),
+        subtitle: machine.to_string_lossy().into_owned(),
+        from: ms(Duration::ZERO),
+        to: last,
+        offset: local_time::offset(start),
+        panels,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
-    #[test]
-    fn every_part_has_an_area_between_the_axes_and_a_line_of_the_legend() {
-        let moment = |second, device: u64| Moment {
-            at: Duration::from_secs(second),
-            parts: [device << 30, 1 << 28, 1 << 30, 0, 0, 1 << 20],
+    fn report(used: Option<u64>, refused: u64) -> Report {
+        let device = DeviceReport {
+            device: Some("GPU-1".to_owned()),
+            limit: Some(8 << 30),
+            used,
+            refused,
+            ..DeviceReport::default()
         };
-        let drawn = svg(&[moment(0, 1), moment(5, 4), moment(10, 9)]);
-        assert_eq!(drawn.matches("<polygon").count(), PARTS.len());
-        for (part, _) in PARTS {
-            assert!(drawn.contains(&format!(">{part}</text>")), "{part}");
-        }
-        assert!(
-            drawn.contains(">10 s</text>") && drawn.contains("20.0 GiB"),
-            "{drawn}"
-        );
-        let points = drawn.split("points=\"").skip(1);
-        let points = points.flat_map(|rest| rest.split('"').next().unwrap().split(' '));
-        for point in points {
-            let (x, y) = point.split_once(',').unwrap();
-            let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
-            assert!((LEFT..=WIDTH - RIGHT).contains(&x), "{point}");
-            assert!((TOP..=HEIGHT - BOTTOM).contains(&y), "{point}");
+        Report {
+            slices: vec![SliceReport {
+                name: "llama".to_owned(),
+                devices: vec![device],
+                ..SliceReport::default()
+            }],
+            machine: None,
         }
     }
 
     #[test]
-    fn nothing_at_all_can_be_drawn() {
-        assert!(svg(&[]).ends_with("</svg>\n"));
+    fn each_slice_has_a_panel_with_its_limit_and_a_gap_where_it_was_away() {
+        let seen = [
+            report(Some(1), 0),
+            report(Some(3), 2),
+            Report::default(),
+            report(Some(2), 2),
+        ];
+        let moments: Vec<Moment> = (0u64..)
+            .zip(&seen)
+            .map(|(second, report)| Moment::of(Duration::from_secs(second), report))
+            .collect();
+        let figure = figure(&moments, UNIX_EPOCH).unwrap();
+        assert_eq!((figure.from, figure.to), (0, 3000));
+        let [panel, host] = figure.panels.as_slice() else {
+            panic!("{figure:?}");
+        };
+        assert_eq!(panel.title, "llama on GPU-1");
+        let [first, second] = panel.segments.as_slice() else {
+            panic!("{panel:?}");
+        };
+        assert_eq!((first.end, first.limit), (2000, Some(8 << 30)));
+        assert_eq!(first.values, [(0, vec![1, 0, 0]), (1000, vec![3, 0, 0])]);
+        assert_eq!(first.refusals, [(1000, 2)]);
+        assert_eq!(second.values, [(3000, vec![2, 0, 0])]);
+        assert_eq!(panel.layers.len(), 2);
+        assert_eq!(host.layers.len(), PARTS.len() - HOST);
+    }
+
+    #[test]
+    fn where_no_slice_was_seen_there_is_nothing_to_draw() {
+        let moments = [Moment::of(Duration::ZERO, &Report::default())];
+        assert!(figure(&moments, UNIX_EPOCH).is_none());
+        assert!(figure(&[], UNIX_EPOCH).is_none());
     }
 }

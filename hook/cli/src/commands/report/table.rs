@@ -189,6 +189,7 @@ mod tests {
                 without_library: Vec::new(),
                 used: Some(GIB * 61 / 4),
                 by_kind: Some(by_kind.collect()),
+                refused: 0,
             }],
             processes: vec![known, unknown],
             ..SliceReport::default()

@@ -8,7 +8,7 @@
 //!
 //! Law: /proc is read once per snapshot, whatever the number of slices and slots.
 
-use gpuslice_host::base::time::rfc3339;
+use gpuslice_host::base::clock::rfc3339;
 use gpuslice_host::machine::process::ProcessId;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{major, minor};

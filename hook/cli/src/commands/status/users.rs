@@ -121,8 +121,8 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
     others.collect()
 }
 
-/// Runs `doing`, which depends on another user's files, with only that user's rights.
-pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
+/// Runs code that depends on another user's files, with only that user's rights.
+pub(crate) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
     let own = User::own();
     if user == own || own != User(0) {
         return doing();

@@ -11,7 +11,9 @@ use crate::request::spec::Spec;
 use crate::request::state::State;
 use anyhow::anyhow;
 use gpuslice_host::base::library::{RELEASE, Statement};
+use gpuslice_host::events::{Event, EventKind};
 use gpuslice_host::machine::policy::NotInjectable;
+use gpuslice_host::slices::ended;
 use gpuslice_host::slices::records::{self, Registry};
 use std::fs::File;
 
@@ -68,7 +70,7 @@ impl Run<'_> {
             Outcome::Unreached => {
                 let why = "its first program is static, so the slice limits only the dynamic programs \
                            that it starts";
-                self.runs_without(format!("{}: {why}", self.plan.name), why);
+                self.runs_without(state, format!("starts, but {why}"), why);
                 let root = self.given.paths.container_root(&self.plan.container);
                 self.reason_is_in(reason::write(&root, why).map_err(Into::into));
                 Ok(())
@@ -79,8 +81,8 @@ impl Run<'_> {
                 ))),
                 NotInjectable::Warn => {
                     let why = why.to_string();
-                    let line = format!("{} starts without a slice: {why}", self.plan.name);
-                    self.runs_without(line, &why);
+                    let message = format!("starts without a slice: {why}");
+                    self.runs_without(state, message, &why);
                     let folder = self.given.paths.container_reason(&self.plan.container);
                     let mounted = Reason::write(&folder, &why)
                         .map_err(Into::into)
@@ -108,8 +110,9 @@ impl Run<'_> {
     }
 
     /// Reports a container that runs without its slice, and keeps the reason in its record.
-    fn runs_without(&mut self, line: String, why: &str) {
-        self.report.logged.push(line);
+    fn runs_without(&mut self, state: &State, message: String, why: &str) {
+        let event = self.event(EventKind::Escape, state, message);
+        self.report.events.push(event);
         if let Err(error) = self.record_no_slice(why) {
             self.report.lines.push(format!("{error:#}"));
         }
@@ -123,6 +126,17 @@ impl Run<'_> {
                 format!("{name}: gpuslice check in the container cannot know why: {error:#}");
             self.report.lines.push(line);
         }
+    }
+
+    /// An event of the container, with the limits of its slice.
+    pub(super) fn event(&self, kind: EventKind, state: &State, message: String) -> Event {
+        let plan = &self.plan;
+        let event = Event {
+            pid: (state.pid > 0).then_some(state.pid),
+            container: Some(plan.container.clone()),
+            ..Event::now(kind, &plan.name, message)
+        };
+        event.with_devices(plan.devices.iter().map(ended::limited).collect())
     }
 
     fn record_no_slice(&self, why: &str) -> anyhow::Result<()> {

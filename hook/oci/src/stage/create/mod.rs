@@ -16,6 +16,7 @@ use crate::request::state::State;
 use crate::request::{annotations, hook_sizes, toolkit_limit};
 use anyhow::{Context, bail};
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::events::EventKind;
 use gpuslice_host::machine::devices::{self, Devices};
 use gpuslice_host::machine::policy::{self, DriverLimits, OnError, Policy};
 use gpuslice_host::machine::process::InitProcess;
@@ -202,7 +203,13 @@ pub(crate) fn create(
         run.report.lines.push(line);
     }
     match run.inject(state, &spec, stage) {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            if !known && run.report.events.is_empty() {
+                let started = run.event(EventKind::Start, state, "started".to_owned());
+                run.report.events.push(started);
+            }
+            Ok(())
+        }
         Err(error) => {
             if let Err(left) = undo(&given.paths, &run.plan) {
                 run.report.lines.push(format!("{left:#}"));

@@ -103,10 +103,7 @@ const OCI: Crate = Crate {
             "request",
             "what the runtime, the annotations and config.json say",
         ),
-        (
-            "base",
-            "outcomes, crash points, the host's log, the allocator",
-        ),
+        ("base", "outcomes, crash points, the allocator"),
     ],
 };
 
@@ -122,8 +119,9 @@ const HOST: Crate = Crate {
             "slices",
             "the slices of this machine: records, admission, removal",
         ),
+        ("events", "events of slices: their file, and the host's log"),
         ("machine", "GPUs, policy and processes of this machine"),
-        ("base", "paths, files, mounts, ELF files"),
+        ("base", "paths, times, files, mounts, ELF files"),
     ],
 };
 

@@ -32,6 +32,7 @@ fn the_page_on_json_names_the_keys_that_the_commands_print() {
         ("check", vec!["--sim", "rtx3090", "--memory", "8GiB"]),
         ("status", vec![]),
         ("report", vec![]),
+        ("history", vec![]),
         ("devices", vec!["--sim", "rtx3090"]),
         ("plan", vec!["--sim", "rtx3090", slices.to_str().unwrap()]),
         ("residency", vec![model]),

@@ -3,8 +3,8 @@
 //! Law: no error here affects a container, and nothing here blocks.
 //! Never: at createContainer, where /dev is the container's.
 
-use gpuslice_host::base::paths::HostPaths;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 /// The facility `daemon` and the severity `err`.
 const PRIORITY: u8 = 27;
@@ -14,56 +14,65 @@ const LONGEST: usize = 960;
 
 /// The host's log, or none.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Option<UnixDatagram>);
+pub struct Log {
+    socket: Option<UnixDatagram>,
+    /// The name by which `journalctl -t` finds its messages.
+    program: &'static str,
+}
 
 impl Log {
     /// Opens the host's log. This must happen before a container's mount namespace is entered,
     /// because /dev/log there is not the host's.
     #[must_use]
-    pub(crate) fn open(paths: &HostPaths) -> Log {
+    pub fn open(log: &Path, program: &'static str) -> Log {
         let socket = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;
-            socket.connect(paths.log())?;
+            socket.connect(log)?;
             Ok(socket)
         });
         // A host without a log can still run containers.
-        Log(socket.ok())
+        Log {
+            socket: socket.ok(),
+            program,
+        }
     }
 
-    /// Logs a message. `journalctl -t gpuslice-hook` shows it.
-    pub(crate) fn tell(&self, text: &str) {
-        if let Some(socket) = &self.0 {
+    /// Logs a message.
+    pub fn tell(&self, text: &str) {
+        if let Some(socket) = &self.socket {
             // A full log loses the message.
-            let _ = socket.send(record(std::process::id(), text).as_bytes());
+            let record = record(self.program, std::process::id(), text);
+            let _ = socket.send(record.as_bytes());
         }
     }
 }
 
 /// A message of one line, even if foreign text contains line breaks.
-fn record(process: u32, text: &str) -> String {
+fn record(program: &str, process: u32, text: &str) -> String {
     let one_line = |letter: char| if letter.is_control() { ' ' } else { letter };
     let text: String = text.chars().map(one_line).collect();
     let text = text.get(..text.floor_char_boundary(LONGEST));
     let text = text.unwrap_or_default();
-    format!("<{PRIORITY}>gpuslice-hook[{process}]: {text}")
+    format!("<{PRIORITY}>{program}[{process}]: {text}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::paths::HostPaths;
     use std::fs;
 
     #[test]
     fn a_line_reaches_who_listens_and_nobody_need() {
         let host = tempfile::tempdir().unwrap();
         let paths = HostPaths::below(host.path());
-        Log::open(&paths).tell("nobody listens");
+        Log::open(&paths.log(), "gpuslice-hook").tell("nobody listens");
         fs::create_dir(host.path().join("dev")).unwrap();
         let listener = UnixDatagram::bind(host.path().join("listener")).unwrap();
         listener.set_nonblocking(true).unwrap();
         // As systemd sets it up.
         std::os::unix::fs::symlink("../listener", paths.log()).unwrap();
-        let log = Log::open(&paths);
+        let log = Log::open(&paths.log(), "gpuslice-hook");
         log.tell("card 0 is full:\nx has 8 GiB");
         let mut bytes = [0; 2048];
         let length = listener.recv(&mut bytes).unwrap();
@@ -81,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_letters() {
-        let said = record(1, &"€".repeat(1 << 16));
+        let said = record("x", 1, &"€".repeat(1 << 16));
         assert!(said.len() <= 1024 && said.ends_with('€'), "{}", said.len());
     }
 }

@@ -1,0 +1,113 @@
+//! `gpuslice history`: lists the runs and containers that had a slice, and draws their use of memory.
+//! Touches: the event files, the history of runs, standard output, the plot's file.
+
+mod gather;
+mod picture;
+mod table;
+
+use crate::base::{exit, streams, text};
+use crate::commands::events::since;
+use crate::commands::plot;
+use anyhow::bail;
+use gather::RunRow;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// `gpuslice history`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = NOTES)]
+pub struct Args {
+    /// Only the slice or the container with this name, or the container with this id
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Only what still ran then: 30s, 10min, 1h, 2d ago, or a time (2026-11-23T08:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<SystemTime>,
+
+    /// Print JSON, with NAME also the use of memory over time
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw the used memory and the limit over time to an SVG file: the last run of each slice, or
+    /// with --since every run
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+PEAK is the highest use that was seen, sampled once a second; it is ? for containers. REFUSED is the
+number of refused allocations. The list comes from the events (gpuslice events), so it reaches as far
+back as they do. The use of memory over time is kept for the last 200 runs of a user, in the folder
+history beside the events, with at most 2,000 points each: where points were merged, the highest use
+stays.
+
+Exit status: 0 success; 125 nothing to draw, usage error, or gpuslice itself failed.
+
+JSON: schema, runs [name, pid, user, container, simulated, running, started, ended, duration
+(seconds), devices [device, limit, peak, refused], points [milliseconds since the start, and for each
+device the used bytes and the refused allocations so far]]. Amounts are bytes. null means unknown.
+
+Examples:
+  gpuslice history --since 1d                            what ran since yesterday
+  gpuslice history llama --plot llama.svg                the last run of a slice, as a picture";
+
+/// The JSON output.
+#[derive(Serialize)]
+struct History<'a> {
+    schema: u64,
+    runs: &'a [RunRow],
+}
+
+/// Prints or draws the history.
+///
+/// # Errors
+/// When it cannot be printed or drawn, or there is nothing to draw.
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
+    let needs_points = args.plot.is_some() || (args.json && args.name.is_some());
+    let mut rows = gather::rows(args.name.as_deref(), args.since, needs_points);
+    if let Some(file) = &args.plot {
+        let Some(figure) = picture::figure(&rows, args.since.is_some()) else {
+            bail!("{}", nothing_to_draw(args));
+        };
+        plot::write(file, &figure)?;
+        if !args.json {
+            return Ok(exit::SUCCESS);
+        }
+    }
+    if args.name.is_none() {
+        rows.iter_mut().for_each(|row| row.points = None);
+    }
+    let said = match args.json {
+        true => {
+            let history = History {
+                schema: gpuslice_host::events::SCHEMA,
+                runs: &rows,
+            };
+            format!("{}\n", serde_json::to_string_pretty(&history)?)
+        }
+        false if rows.is_empty() => {
+            streams::tell(&format!("no run{} is known", of(args)));
+            return Ok(exit::SUCCESS);
+        }
+        false => table::table(&rows),
+    };
+    streams::print(said.as_bytes())?;
+    Ok(exit::SUCCESS)
+}
+
+fn of(args: &Args) -> String {
+    match &args.name {
+        Some(name) => format!(" of \"{}\"", text::printable(name)),
+        None => String::new(),
+    }
+}
+
+fn nothing_to_draw(args: &Args) -> String {
+    format!(
+        "there is nothing to draw: no run{} was recorded with its use of memory (gpuslice history lists \
+         the runs; containers have no such record)",
+        of(args)
+    )
+}

@@ -1,0 +1,110 @@
+//! `gpuslice run --on-refusal`: a command of the user's, at the 1st, the 10th, the 100th refusal.
+
+use super::{HERE, awaited, end, waiting};
+use crate::support::member::{GPU, Member};
+use crate::support::{Home, eventually, told};
+use gpuslice_config::words::units::Bytes;
+use std::fs;
+use std::path::Path;
+
+/// The lines of a file.
+fn lines(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_command_runs_at_the_first_and_the_tenth_refusal() {
+    let home = Home::new();
+    let said = home.state.path().join("said");
+    let script = format!(
+        "echo $GPUSLICE_EVENT $GPUSLICE_EVENT_SLICE $GPUSLICE_EVENT_COUNT $GPUSLICE_EVENT_BYTES \
+         $GPUSLICE_EVENT_LIMIT $GPUSLICE_EVENT_DEVICE $OWN ${{LD_PRELOAD-none}} >> {}",
+        said.display()
+    );
+    let mut command = HERE.run(
+        &[
+            "--sim=rtx3090",
+            "--memory=4GiB",
+            "--name=llama",
+            "--on-refusal",
+            &script,
+        ],
+        "echo $GPUSLICE_CONFIG; read line",
+    );
+    command
+        .env("OWN", "mine")
+        .stdin(std::process::Stdio::piped());
+    let (child, config) = crate::support::start(home.of(&mut command));
+    let member = Member::of(&config);
+    member.is_refused(Bytes::new(7));
+    let expected = |count: u64| format!("refusal llama {count} 7 {} {GPU} mine none", 4u64 << 30);
+    eventually("the first", || lines(&said) == [expected(1)]);
+    (0..4).for_each(|_| member.is_refused(Bytes::new(3)));
+    // The file has a line when the watcher has seen them.
+    let seen = || {
+        super::events(&home, &[])
+            .iter()
+            .any(|event| event["count"] == 5)
+    };
+    eventually("the fifth is seen", seen);
+    assert_eq!(lines(&said).len(), 1);
+    (0..6).for_each(|_| member.is_refused(Bytes::new(3)));
+    eventually("the tenth", || lines(&said) == [expected(1), expected(11)]);
+    end(child);
+    awaited(&home, "end");
+    assert_eq!(lines(&said).len(), 2);
+}
+
+#[test]
+fn a_command_that_hangs_holds_up_neither_the_watcher_nor_the_run() {
+    let home = Home::new();
+    let pids = home.state.path().join("pids");
+    let script = format!("echo $$ >> {}; exec sleep 600", pids.display());
+    let options = ["--sim=rtx3090", "--memory=4GiB", "--on-refusal", &script];
+    let (child, config) = waiting(&home, &options);
+    let member = Member::of(&config);
+    member.is_refused(Bytes::new(7));
+    eventually("it runs", || lines(&pids).len() == 1);
+    (0..20).for_each(|_| member.is_refused(Bytes::new(3)));
+    end(child);
+    // Only one runs at a time, and the run's folder goes all the same.
+    let end = awaited(&home, "end");
+    assert_eq!(end["count"], 21);
+    eventually("the folder is gone", || !Path::new(&config).exists());
+    let pids = lines(&pids);
+    assert_eq!(pids.len(), 1);
+    let pid = nix::unistd::Pid::from_raw(pids[0].parse().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn it_is_an_error_where_no_watcher_could_run_it() {
+    let home = Home::new();
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (config, ledger) = (
+        folder.path().join("team.json"),
+        folder.path().join("team.ledger"),
+    );
+    let text =
+        serde_json::json!({"version": 1, "name": "team", "memory": 1u64 << 30, "ledger": ledger});
+    fs::write(&config, text.to_string()).unwrap();
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["run", "--sim=rtx3090", "--on-refusal=true", "--config"])
+        .arg(&config)
+        .args(["--", "echo", "started"]);
+    let (out, err, status) = told(&mut command);
+    assert_eq!((out.as_str(), status), ("", 125));
+    assert!(
+        err.contains("--on-refusal needs a slice of this run alone"),
+        "{err}"
+    );
+    let mut command = HERE.gpuslice();
+    let (_, err, status) =
+        told(
+            home.of(&mut command)
+                .args(["run", "--on-refusal=true", "--", "true"]),
+        );
+    assert!(status == 125 && err.contains("--memory"), "{err}");
+}
