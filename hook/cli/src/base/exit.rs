@@ -28,7 +28,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub(crate) const MEANINGS: [Meaning; 10] = [
+pub(crate) const MEANINGS: &[Meaning] = &[
     (SUCCESS, &[], "Success."),
     (
         INCONSISTENT,
