@@ -87,19 +87,13 @@ fn source(folder: &str, text: &str) -> String {
 
 #[test]
 fn the_page_on_slice_files_names_every_key() {
-    let parser = source("config/src", "fn slice_key(");
-    let keys = parser.lines().filter_map(|line| {
-        let (key, number) = line.trim().strip_prefix('"')?.split_once("\" => ")?;
-        let number = number.trim_end_matches(',');
-        number
-            .bytes()
-            .all(|digit| digit.is_ascii_digit())
-            .then(|| key.to_owned())
-    });
-    // The keys of `model_files` are in that key's own row.
-    let mut known: BTreeSet<String> = keys.collect();
-    known.insert("devices".to_owned());
-    assert!(known.remove("suffixes") && known.remove("smallest"));
+    let terms = gpuslice_config::slice::TERMS.concat();
+    // Words are in the column of meanings, and the keys of `model_files` in its own row.
+    let keys = terms
+        .lines()
+        .filter(|term| !term.contains('=') && !term.starts_with("model_files."));
+    let keys = keys.map(|key| key.trim_start_matches("devices."));
+    let known: BTreeSet<String> = keys.map(str::to_owned).collect();
     let page = read(Path::new(BOOK).join("slice-file.md"));
     let written: BTreeSet<String> = first_column(&page).into_iter().flatten().collect();
     assert_eq!(written, known);
