@@ -6,7 +6,7 @@ use super::process::FileId;
 use super::strangers::PRIVATE;
 use super::users::{User, is_file_of};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
-use gpuslice_config::ledger::{MAX_SIZE, Record, Refusals, Snapshot};
+use gpuslice_config::ledger::{Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let Some(ledger) = files.ledger.clone().filter(|ledger| is_safe(ledger)) else {
         return files;
     };
-    let mut bytes = vec![0; MAX_SIZE];
+    let mut bytes = slice_ledger::room(&ledger);
     match Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes) {
         Ok(snapshot) => {
             let figures = figures(&snapshot);
