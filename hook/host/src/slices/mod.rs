@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod gc;
 pub mod liveness;
+pub mod pod;
 pub mod records;
 pub mod removal;
 pub mod run_folder;
