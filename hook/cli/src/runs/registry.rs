@@ -8,7 +8,7 @@
 use crate::runs::run_dir::{self, private_folder};
 use crate::runs::{folder_users, former, watcher};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
-use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
+use gpuslice_config::ledger::Snapshot;
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -165,8 +165,8 @@ fn holds_something(file: &Path) -> bool {
     let ledger = slice_file::read(file)
         .ok()
         .and_then(|slice| slice_ledger::path(file, &slice));
-    let mut bytes = vec![0; MAX_SIZE];
     ledger.is_some_and(|ledger| {
+        let mut bytes = slice_ledger::room(&ledger);
         Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes)
             .is_ok_and(|snapshot| snapshot.slots().any(|record| record.alive))
     })

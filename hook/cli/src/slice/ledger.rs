@@ -164,7 +164,7 @@ fn not_empty(path: &Path) -> io::Result<()> {
 /// Returns the refusals of a slice; empty if the ledger cannot be read.
 #[must_use]
 pub(crate) fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
-    let mut bytes = vec![0; MAX_SIZE];
+    let mut bytes = room(path);
     let snapshot = Snapshot::read(&c_path(path), &mut bytes);
     snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
 }
@@ -175,6 +175,13 @@ pub(crate) fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
     let named = slice.ledger.map(|path| PathBuf::from(path.as_str()));
     named
         .or_else(|| (file == path_of(paths::MOUNTED_SLICE)).then(|| path_of(paths::MOUNTED_LEDGER)))
+}
+
+/// Returns room for a copy of a ledger. Most ledgers are far smaller than the largest.
+pub(crate) fn room(path: &Path) -> Vec<u8> {
+    let length = fs::metadata(path).map(|facts| facts.len());
+    let length = length.ok().and_then(|length| usize::try_from(length).ok());
+    vec![0; length.unwrap_or(MAX_SIZE).min(MAX_SIZE)]
 }
 
 /// Returns a path for the ledger's system calls. A path with a NUL byte becomes the empty path,

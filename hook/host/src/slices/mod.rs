@@ -5,6 +5,7 @@ pub mod admission;
 pub mod ended;
 pub mod gc;
 pub mod liveness;
+pub mod pod;
 pub mod records;
 pub mod removal;
 pub mod run_folder;

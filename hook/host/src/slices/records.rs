@@ -6,6 +6,7 @@
 use crate::base::paths::HostPaths;
 use crate::base::{read, sys};
 use crate::machine::process::InitProcess;
+use crate::slices::pod::Pod;
 use crate::slices::removal::HostError;
 use crate::slices::{run_folder, tenants};
 use gpuslice_config::words::device::DeviceUuid;
@@ -89,20 +90,6 @@ pub struct Member {
     /// Its place in Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
-}
-
-/// A container's place in Kubernetes, as its engine recorded it. A part that is not known is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Pod {
-    /// The namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
-    /// The pod's uid.
-    pub uid: String,
-    /// The container's name in the pod.
-    pub container: String,
 }
 
 impl SliceRecord {

@@ -24,7 +24,8 @@ use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::slices::records::{DeviceBudget, Pod, unified};
+use gpuslice_host::slices::pod::Pod;
+use gpuslice_host::slices::records::{DeviceBudget, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

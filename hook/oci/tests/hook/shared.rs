@@ -3,7 +3,8 @@
 
 use crate::support::{Container, Host, SPARKS_MEMINFO, is_root, text};
 use gpuslice_host::base::paths::HostPaths;
-use gpuslice_host::slices::records::{self, Pod};
+use gpuslice_host::slices::pod::Pod;
+use gpuslice_host::slices::records;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 

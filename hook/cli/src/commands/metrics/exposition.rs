@@ -9,7 +9,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl Value {
 }
 
 /// The labels of a sample: shared ones, and one more.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     labels: Arc<Labels>,
     more: Option<(&'static str, &'static str)>,
@@ -131,7 +131,27 @@ impl EncodeLabelSet for Key {
 /// The samples of one moment.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    families: Vec<(Family, BTreeMap<Key, Value>)>,
+    families: Vec<(Family, OfFamily)>,
+}
+
+/// The samples of a metric, in the order in which they came.
+#[derive(Debug, Default)]
+struct OfFamily {
+    samples: Vec<(Key, Value)>,
+    places: HashMap<Key, usize>,
+}
+
+impl OfFamily {
+    fn add(&mut self, key: Key, value: Value) {
+        let known = self.places.get(&key).copied();
+        match known.and_then(|place| self.samples.get_mut(place)) {
+            Some((_, sum)) => *sum = sum.plus(value),
+            None => {
+                self.places.insert(key.clone(), self.samples.len());
+                self.samples.push((key, value));
+            }
+        }
+    }
 }
 
 impl Samples {
@@ -151,23 +171,18 @@ impl Samples {
         let known = |(known, _): &(Family, _)| known.full_name_is(family);
         let place = self.families.iter().position(known);
         let place = place.unwrap_or_else(|| {
-            self.families.push((*family, BTreeMap::new()));
+            self.families.push((*family, OfFamily::default()));
             self.families.len().saturating_sub(1)
         });
-        let Some((_, samples)) = self.families.get_mut(place) else {
-            return;
-        };
         let labels = Arc::clone(labels);
-        let value = value.into();
-        samples
-            .entry(Key { labels, more })
-            .and_modify(|sum| *sum = sum.plus(value))
-            .or_insert(value);
+        if let Some((_, samples)) = self.families.get_mut(place) {
+            samples.add(Key { labels, more }, value.into());
+        }
     }
 
     /// Returns the number of samples.
     pub(super) fn count(&self) -> usize {
-        let each = self.families.iter().map(|(_, samples)| samples.len());
+        let each = self.families.iter().map(|(_, of)| of.samples.len());
         each.sum()
     }
 
@@ -200,7 +215,7 @@ impl Collector for Samples {
             };
             let mut metric =
                 encoder.encode_descriptor(family.name, family.help, unit.as_ref(), kind)?;
-            for (key, value) in samples {
+            for (key, value) in &samples.samples {
                 match key.is_empty() {
                     true => write(&mut metric, family.kind, *value)?,
                     false => write(&mut metric.encode_family(key)?, family.kind, *value)?,

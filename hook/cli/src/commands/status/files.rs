@@ -6,7 +6,7 @@ use super::process::FileId;
 use super::strangers::PRIVATE;
 use super::users::{User, is_file_of};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
-use gpuslice_config::ledger::{LedgerError, MAX_SIZE, Record, Refusals, Snapshot};
+use gpuslice_config::ledger::{LedgerError, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
     let Some(ledger) = files.ledger.clone().filter(|ledger| is_safe(ledger)) else {
         return files;
     };
-    match figures_of(&ledger, &mut vec![0; MAX_SIZE]) {
+    match figures_of(&ledger, &mut slice_ledger::room(&ledger)) {
         Ok(figures) => {
             files.mapped = FileId::of(&ledger);
             files.error = figures.is_damaged.then(|| DAMAGED.to_owned());

@@ -5,7 +5,7 @@ use super::containers::ContainerStatus;
 use super::driver::Machine;
 use super::users::User;
 use crate::base::text;
-use gpuslice_host::slices::records::Pod;
+use gpuslice_host::slices::pod::Pod;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};

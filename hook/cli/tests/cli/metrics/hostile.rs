@@ -57,14 +57,16 @@ fn clients_that_send_nothing_do_not_keep_others_out() {
             stream
         })
         .collect();
-    is_alive(&daemon);
+    assert_eq!(daemon.get("/healthz"), "ok\n");
     // It keeps a bounded number of them.
     let folder = format!("/proc/{}/fd", daemon.process.id());
     let open = || fs::read_dir(&folder).unwrap().count();
     eventually("descriptors are bounded", || open() < 60);
-    // The youngest is still served.
-    let mut last = idle.pop().unwrap();
-    last.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
+    // One more takes its time, and is served.
+    let mut last = daemon.connect();
+    last.write_all(b"GET /healthz HTT").unwrap();
+    idle.push(daemon.connect());
+    last.write_all(b"P/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     last.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");

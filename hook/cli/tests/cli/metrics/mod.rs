@@ -130,11 +130,13 @@ impl Daemon {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             _folder: folder,
         };
-        let line = daemon.line();
-        let address = line
-            .trim()
-            .strip_prefix("gpusliced: metrics are at http://");
-        let address = address.unwrap_or_else(|| panic!("{line}"));
+        let address = loop {
+            let line = daemon.line();
+            assert!(line.starts_with("gpusliced: "), "it ended: {line}");
+            if let Some((_, address)) = line.trim().split_once(": metrics are at http://") {
+                break address.to_owned();
+            }
+        };
         daemon.address = address.strip_suffix("/metrics").unwrap().parse().unwrap();
         daemon
     }
