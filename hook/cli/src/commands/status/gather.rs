@@ -5,7 +5,7 @@ use super::containers;
 use super::driver::{Drivers, Machine};
 use super::files;
 use super::model::{DeviceStatus, Escaped, Fence, SliceStatus};
-use super::process::{self, Processes, Start, variable};
+use super::process::{self, Processes, Start};
 use super::promised::Promised;
 use super::shares::{LedgerContents, devices};
 use super::strangers::{self, Strangers};
@@ -62,7 +62,7 @@ pub(super) fn gather_and_query(
 ) -> Vec<SliceStatus> {
     let (found, damaged) = find(places, processes);
     let machine = |found: &ListedSlice| match found.container {
-        None => Machine::of(found.pid()),
+        None => Machine::of(found.pid(), processes),
         Some(_) => Machine::Real,
     };
     let found: Vec<(ListedSlice, Machine)> = found
@@ -260,13 +260,18 @@ impl Look<'_> {
             return None;
         };
         let file = found.file.as_os_str().as_bytes();
-        let command = found.pid().into_iter();
-        let mut all = command.chain(self.processes.naming(&found.file, user.0));
-        all.find_map(|pid| {
-            let named = variable(pid, b"GPUSLICE_CONFIG=")?;
-            let text = variable(pid, b"GPUSLICE_SLICE=").filter(|_| named == file)?;
-            slice::parse(&text).ok()
-        })
+        let of_process = |pid: u32| {
+            let environment = self.processes.environment(pid)?;
+            let named = environment.get("GPUSLICE_CONFIG")?;
+            let text = environment
+                .get("GPUSLICE_SLICE")
+                .filter(|_| named == file)?;
+            slice::parse(text).ok()
+        };
+        // The environments of all processes are read only if the command has ended.
+        let others = || self.processes.naming(&found.file, user.0).into_iter();
+        let command = found.pid().and_then(of_process);
+        command.or_else(|| others().find_map(of_process))
     }
 
     /// Adds the memory that NVML reports for the slice's processes.
