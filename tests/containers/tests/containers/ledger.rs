@@ -211,7 +211,7 @@ fn memory_of_a_process_that_outlives_its_container_stays_promised() {
             runtime == "crun" || refused.out.contains("early"),
             "{refused:?}"
         );
-        let status = host.run("gpuslice", &["status"]).ok();
+        let status = host.run("gpuslice", &["status", "early"]).ok();
         assert!(status.contains("used 4.25 GiB"), "{status}");
         host.sh(&format!("touch {root}/tmp/held.stop")).ok();
         host.wait_for("its end", || {

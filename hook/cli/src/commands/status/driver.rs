@@ -4,7 +4,7 @@
 //! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
 //! is printed even then. CUDA is asked once: the GPUs of a machine and their sizes do not change.
 
-use super::process::variable;
+use super::process::Processes;
 use crate::driver::ask::{self, AskError};
 use crate::driver::inventory::Inventory;
 use crate::driver::processes::{DriverAnswer, DriverCard, DriverProcess};
@@ -53,13 +53,10 @@ impl Serialize for Machine {
 
 impl Machine {
     /// Determines a run's machine from the environment of its command.
-    pub(super) fn of(pid: Option<u32>) -> Machine {
+    pub(super) fn of(pid: Option<u32>, processes: &Processes) -> Machine {
         let simulated = || {
-            let pid = pid?;
-            let value = |name: &str| {
-                let value = variable(pid, format!("{name}=").as_bytes())?;
-                Some(OsString::from_vec(value))
-            };
+            let environment = processes.environment(pid?)?;
+            let value = |name: &str| Some(OsString::from_vec(environment.get(name)?.to_vec()));
             let (name, state) = (value(sim::SIM)?, value(sim::STATE)?);
             // From inside, the simulated machine is this machine.
             let is_ours = std::env::var_os(sim::SIM).as_ref() == Some(&name)

@@ -5,7 +5,7 @@ use super::containers;
 use super::driver::{Drivers, Machine};
 use super::files;
 use super::model::{DeviceStatus, Escaped, Fence, SliceStatus};
-use super::process::{self, Processes, Start, variable};
+use super::process::{self, Processes, Start};
 use super::promised::Promised;
 use super::shares::{LedgerContents, devices};
 use super::strangers::{self, Strangers};
@@ -62,7 +62,7 @@ pub(super) fn gather_and_query(
 ) -> Vec<SliceStatus> {
     let (found, damaged) = find(places, processes);
     let machine = |found: &ListedSlice| match found.container {
-        None => Machine::of(found.pid()),
+        None => Machine::of(found.pid(), processes),
         Some(_) => Machine::Real,
     };
     let found: Vec<(ListedSlice, Machine)> = found
@@ -87,18 +87,25 @@ pub(super) fn gather_and_query(
         promised: Promised::default(),
         strangers: Strangers::of(places),
     };
-    let slices = found.into_iter().map(|(found, machine)| {
-        let mut status = look.slice(&found, &machine);
+    let mut contents = Vec::new();
+    let slices = found.iter().map(|(found, machine)| {
+        let (mut status, held) = look.slice(found);
+        contents.push(held);
         status.fence = match (&status.no_slice, status.enforce) {
             (Some(_), _) => Fence::None,
             (None, false) if !status.is_private => Fence::Counted,
             (None, _) => Fence::Preload,
         };
-        status.machine = machine;
+        status.machine = machine.clone();
         status
     });
     let mut slices: Vec<SliceStatus> = slices.collect();
-    look.add_unlisted(&mut slices);
+    // Processes that a ledger names are in that slice, and are not looked for in the others.
+    let counted = counted(&slices);
+    for ((status, (found, machine)), held) in slices.iter_mut().zip(&found).zip(&contents) {
+        look.compare(found, machine, held.as_ref(), &counted, &mut status.devices);
+    }
+    look.add_unlisted(&counted, &mut slices);
     slices.extend(damaged);
     slices
 }
@@ -151,7 +158,7 @@ fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<Sli
 }
 
 impl Look<'_> {
-    fn slice(&self, found: &ListedSlice, machine: &Machine) -> SliceStatus {
+    fn slice(&self, found: &ListedSlice) -> (SliceStatus, Option<LedgerContents>) {
         let start = self.start(found);
         let mut status = SliceStatus {
             pid: found.pid,
@@ -170,7 +177,7 @@ impl Look<'_> {
             status.sealed = held.sealed;
             if let Some(name) = &held.unmade {
                 status.name.clone_from(name);
-                return status;
+                return (status, None);
             }
         }
         let rights = found.user.unwrap_or_else(User::own);
@@ -182,11 +189,10 @@ impl Look<'_> {
             && let Some(tenant) = self.strangers.of_run(found.pid, found.user)
         {
             strangers::describe(tenant, &mut status);
-            self.compare(found, machine, None, &mut status.devices);
-            return status;
+            return (status, None);
         }
         let Some(written) = files.slice else {
-            return status;
+            return (status, None);
         };
         let slice = self.in_force(found).unwrap_or(written);
         status.name = slice.name.as_str().to_owned();
@@ -215,8 +221,7 @@ impl Look<'_> {
             let now = now.map(|budget| budget.memory.get());
             device.pending_limit = now.filter(|now| Some(*now) != device.limit);
         }
-        self.compare(found, machine, held.as_ref(), &mut status.devices);
-        status
+        (status, held)
     }
 
     /// Returns the start of the command; that of the registration if the command has ended.
@@ -236,7 +241,7 @@ impl Look<'_> {
     }
 
     /// Adds the slices of which only the admission's records are visible.
-    fn add_unlisted(&self, slices: &mut Vec<SliceStatus>) {
+    fn add_unlisted(&self, counted: &BTreeSet<u32>, slices: &mut Vec<SliceStatus>) {
         for mut status in self.strangers.unlisted(slices) {
             let pid = status.pid.and_then(|pid| u32::try_from(pid).ok());
             let start = pid.and_then(|pid| self.processes.start(pid));
@@ -249,7 +254,7 @@ impl Look<'_> {
                 registered: None,
                 container: None,
             };
-            self.compare(&found, &Machine::Real, None, &mut status.devices);
+            self.compare(&found, &Machine::Real, None, counted, &mut status.devices);
             slices.push(status);
         }
     }
@@ -261,13 +266,18 @@ impl Look<'_> {
             return None;
         };
         let file = found.file.as_os_str().as_bytes();
-        let command = found.pid().into_iter();
-        let mut all = command.chain(self.processes.naming(&found.file, user.0));
-        all.find_map(|pid| {
-            let named = variable(pid, b"GPUSLICE_CONFIG=")?;
-            let text = variable(pid, b"GPUSLICE_SLICE=").filter(|_| named == file)?;
-            slice::parse(&text).ok()
-        })
+        let of_process = |pid: u32| {
+            let environment = self.processes.environment(pid)?;
+            let named = environment.get("GPUSLICE_CONFIG")?;
+            let text = environment
+                .get("GPUSLICE_SLICE")
+                .filter(|_| named == file)?;
+            slice::parse(text).ok()
+        };
+        // The environments of all processes are read only if the command has ended.
+        let others = || self.processes.naming(&found.file, user.0).into_iter();
+        let command = found.pid().and_then(of_process);
+        command.or_else(|| others().find_map(of_process))
     }
 
     /// Adds the memory that NVML reports for the slice's processes.
@@ -276,16 +286,23 @@ impl Look<'_> {
         found: &ListedSlice,
         machine: &Machine,
         held: Option<&LedgerContents>,
+        counted: &BTreeSet<u32>,
         devices: &mut [DeviceStatus],
     ) {
+        let own: BTreeSet<u32> = held.iter().flat_map(|held| held.processes()).collect();
         let mut members = None;
         for device in devices {
             let uuid = device.device.as_deref().unwrap_or_default();
             for listed in self.drivers.processes(machine, uuid) {
-                let mut own = device.processes.iter_mut();
-                if let Some(known) = own.find(|one| one.pid == listed.pid && one.name.is_some()) {
+                let mut processes = device.processes.iter_mut();
+                if let Some(known) =
+                    processes.find(|one| one.pid == listed.pid && one.name.is_some())
+                {
                     known.driver_used = listed.used;
                     add(&mut device.driver_used, listed.used);
+                    continue;
+                }
+                if counted.contains(&listed.pid) && !own.contains(&listed.pid) {
                     continue;
                 }
                 let members = members.get_or_insert_with(|| self.members(found, held));
@@ -324,6 +341,14 @@ impl Look<'_> {
         }
         members
     }
+}
+
+/// Returns the processes that the ledgers name, as far as they are visible here.
+fn counted(slices: &[SliceStatus]) -> BTreeSet<u32> {
+    let devices = slices.iter().flat_map(|slice| &slice.devices);
+    let processes = devices.flat_map(|device| &device.processes);
+    let visible = processes.filter(|process| process.name.is_some());
+    visible.map(|process| process.pid).collect()
 }
 
 /// Adds an amount that NVML may not report.

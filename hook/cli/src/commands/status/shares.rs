@@ -29,8 +29,17 @@ impl LedgerContents {
         // Two containers of one slice may both have a process 1; each process is listed once.
         let mut taken = BTreeSet::new();
         let mut seen = |record: &Record| {
-            let mut named = processes.find(record.pid, ledger?).into_iter();
-            let pid = named.find(|pid| taken.insert((record.device.map(|it| it.bytes), *pid)))?;
+            let device = record.device.map(|it| it.bytes);
+            let ledger = ledger?;
+            // Most processes have the same number here. The list of all is read only for others.
+            let is_same =
+                |pid: &u32| processes.has_same_number(*pid) && processes.has_mapped(*pid, ledger);
+            let here = Some(record.pid).filter(is_same);
+            let pid = here.filter(|pid| taken.insert((device, *pid)));
+            let pid = pid.or_else(|| {
+                let mut named = processes.find(record.pid, ledger).into_iter();
+                named.find(|pid| taken.insert((device, *pid)))
+            })?;
             let name = process::name(pid)?;
             Some(Seen { pid, name })
         };

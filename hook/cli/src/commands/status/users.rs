@@ -9,9 +9,11 @@ use crate::runs::run_dir;
 use crate::runs::watcher;
 use nix::unistd::{Gid, Pid, Uid, geteuid, setfsgid, setfsuid};
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A user, by user id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +27,31 @@ impl User {
 
     /// Returns the user's name, or the user id if there is no name.
     pub(crate) fn name(self) -> String {
-        let known = nix::unistd::User::from_uid(Uid::from_raw(self.0));
-        let known = known.ok().flatten().map(|user| user.name);
+        let known = self.account().map(|account| account.name);
         known.unwrap_or_else(|| self.0.to_string())
     }
+
+    /// Looks the user up, once in each process of gpuslice.
+    fn account(self) -> Option<Account> {
+        static KNOWN: Mutex<BTreeMap<u32, Option<Account>>> = Mutex::new(BTreeMap::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let account = known.entry(self.0).or_insert_with(|| {
+            let found = nix::unistd::User::from_uid(Uid::from_raw(self.0));
+            let found = found.ok().flatten();
+            found.map(|user| Account {
+                name: user.name,
+                group: user.gid,
+            })
+        });
+        account.clone()
+    }
+}
+
+/// A user's entry in the machine's list of users.
+#[derive(Clone, Debug)]
+struct Account {
+    name: String,
+    group: Gid,
 }
 
 impl Serialize for User {
@@ -127,12 +150,10 @@ pub(crate) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
     if user == own || own != User(0) {
         return doing();
     }
-    let known = nix::unistd::User::from_uid(Uid::from_raw(user.0));
     // If the user is unknown, a group without members is used.
-    let group = known
-        .ok()
-        .flatten()
-        .map_or(Gid::from_raw(user.0), |user| user.gid);
+    let group = user
+        .account()
+        .map_or(Gid::from_raw(user.0), |account| account.group);
     // These calls affect this thread only, and remove root's capabilities over files.
     let groups = setfsgid(group);
     let users = setfsuid(Uid::from_raw(user.0));

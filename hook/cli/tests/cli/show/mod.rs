@@ -2,6 +2,7 @@
 //! Touches: slices of their own, on simulated machines.
 
 mod check;
+mod cost;
 mod devices;
 mod overview;
 mod report;

@@ -58,6 +58,12 @@ fn words(text: &str) -> Vec<String> {
         "root" => "USER".to_owned(),
         user if Ok(user) == own.as_deref() => "USER".to_owned(),
         age if age.strip_suffix('s').is_some_and(is_pid) => "AGE".to_owned(),
+        age if age
+            .split_once('m')
+            .is_some_and(|(m, s)| is_pid(m) && is_pid(s)) =>
+        {
+            "AGE".to_owned()
+        }
         _ => word.to_owned(),
     };
     text.split_whitespace().map(settled).collect()

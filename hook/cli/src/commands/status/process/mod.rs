@@ -8,12 +8,17 @@
 //!
 //! Law: /proc is read once per snapshot, whatever the number of slices and slots.
 
-use gpuslice_host::base::clock::rfc3339;
+mod read;
+
+pub(super) use read::{Environment, Start, command_line};
+pub(crate) use read::{name, variable};
+
 use gpuslice_host::machine::process::ProcessId;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{SysconfVar, sysconf};
+use read::{boot_time, read_all};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -22,7 +27,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A process that has mapped a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,27 +106,6 @@ pub(super) struct Mapped {
     pub(super) driver: bool,
 }
 
-/// The start of a slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Start {
-    /// The moment, as RFC 3339 in UTC.
-    pub(super) moment: String,
-    /// The seconds since then.
-    pub(super) age: u64,
-}
-
-impl Start {
-    /// Returns the start at a moment in seconds since 1970.
-    pub(super) fn at(moment: u64) -> Start {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs());
-        Start {
-            moment: rfc3339(moment),
-            age: now.saturating_sub(moment),
-        }
-    }
-}
-
 /// The processes of this machine at one moment. Each fact is read only on demand.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
@@ -130,6 +113,7 @@ pub(crate) struct Processes {
     by_own_number: OnceCell<BTreeMap<u32, Vec<u32>>>,
     by_slice_file: OnceCell<BTreeMap<Vec<u8>, Vec<u32>>>,
     mapped: RefCell<BTreeMap<u32, Option<Rc<Mapped>>>>,
+    environments: RefCell<BTreeMap<u32, Option<Rc<Environment>>>>,
     boot: OnceCell<Option<u64>>,
 }
 
@@ -141,6 +125,21 @@ impl Processes {
             let numbers = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
             numbers.filter_map(|pid| Some((pid, facts(pid)?))).collect()
         })
+    }
+
+    /// Checks whether a process has the same number here and in its own namespace.
+    pub(super) fn has_same_number(&self, pid: u32) -> bool {
+        let own_number = match self.all.get() {
+            Some(all) => all.get(&pid).and_then(|facts| facts.own_number),
+            None => facts(pid).and_then(|facts| facts.own_number),
+        };
+        own_number == Some(pid)
+    }
+
+    /// Checks whether a process has mapped the ledger.
+    pub(super) fn has_mapped(&self, pid: u32, ledger: &FileId) -> bool {
+        let mapped = self.mapped(pid);
+        mapped.is_some_and(|mapped| mapped.files.contains(ledger))
     }
 
     /// Returns the processes with this `pid` in their own namespace that have mapped the ledger.
@@ -156,10 +155,7 @@ impl Processes {
             named
         });
         let named = by_own_number.get(&pid).map_or(&[][..], Vec::as_slice);
-        let has_mapped = |pid: &&u32| {
-            let mapped = self.mapped(**pid);
-            mapped.is_some_and(|mapped| mapped.files.contains(ledger))
-        };
+        let has_mapped = |pid: &&u32| self.has_mapped(**pid, ledger);
         named.iter().filter(has_mapped).copied().collect()
     }
 
@@ -173,14 +169,29 @@ impl Processes {
         })
     }
 
+    /// Returns the environment of a process; None if it is not visible.
+    pub(super) fn environment(&self, pid: u32) -> Option<Rc<Environment>> {
+        let known = self.environments.borrow().get(&pid).cloned();
+        known.unwrap_or_else(|| {
+            let read = read_all(&format!("/proc/{pid}/environ"));
+            let read = read.map(|bytes| Rc::new(Environment(bytes)));
+            self.environments.borrow_mut().insert(pid, read.clone());
+            read
+        })
+    }
+
     /// Returns the processes of the run's user whose environment names the slice file. Processes of
     /// other users are ignored, because any user can put any path into an environment.
     pub(crate) fn naming(&self, file: &Path, user: u32) -> Vec<u32> {
         let by_slice_file = self.by_slice_file.get_or_init(|| {
             let mut named: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
             for pid in self.all().keys() {
-                if let Some(file) = variable(*pid, b"GPUSLICE_CONFIG=") {
-                    named.entry(file).or_default().push(*pid);
+                let environment = self.environment(*pid);
+                let file = environment
+                    .as_ref()
+                    .and_then(|it| it.get("GPUSLICE_CONFIG"));
+                if let Some(file) = file {
+                    named.entry(file.to_vec()).or_default().push(*pid);
                 }
             }
             named
@@ -256,22 +267,6 @@ impl Processes {
     }
 }
 
-/// Returns the moment of the machine's start, in seconds since 1970.
-fn boot_time() -> Option<u64> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("btime "))?;
-    line.trim().parse().ok()
-}
-
-/// Returns the command line of a process, word by word; None if it is not visible or empty.
-pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let line = line.strip_suffix(&[0]).unwrap_or(&line);
-    let words = line.split(|byte| *byte == 0);
-    let words = words.map(|word| String::from_utf8_lossy(word).into_owned());
-    (!line.is_empty()).then(|| words.collect())
-}
-
 /// Returns the pid namespace of a process; 0 means this process.
 fn pid_namespace(pid: u32) -> Option<PathBuf> {
     let process = match pid {
@@ -295,7 +290,7 @@ pub(crate) fn processes_of(cgroup: &Path) -> Option<Vec<u32>> {
 }
 
 fn read_maps(pid: u32) -> Option<Mapped> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let maps = read_all(&format!("/proc/{pid}/maps"))?;
     let maps = String::from_utf8_lossy(&maps);
     let mut mapped = Mapped::default();
     for line in maps.lines() {
@@ -308,22 +303,8 @@ fn read_maps(pid: u32) -> Option<Mapped> {
     Some(mapped)
 }
 
-/// Returns the value of an environment variable of a process.
-pub(crate) fn variable(pid: u32, name_and_equals: &[u8]) -> Option<Vec<u8>> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let mut variables = environment.split(|byte| *byte == 0);
-    variables.find_map(|variable| variable.strip_prefix(name_and_equals).map(<[u8]>::to_vec))
-}
-
-/// Returns the name of a process. The kernel truncates it to 15 bytes, even inside a character.
-pub(crate) fn name(pid: u32) -> Option<String> {
-    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    let name = String::from_utf8_lossy(&name);
-    Some(name.trim_end_matches('\n').to_owned())
-}
-
 fn facts(pid: u32) -> Option<Facts> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = read_all(&format!("/proc/{pid}/status"))?;
     let status = String::from_utf8_lossy(&status);
     let fields = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
