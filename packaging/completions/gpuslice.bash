@@ -74,6 +74,9 @@ _gpuslice() {
             gpuslice,status)
                 cmd="gpuslice__subcmd__status"
                 ;;
+            gpuslice,top)
+                cmd="gpuslice__subcmd__top"
+                ;;
             gpuslice__subcmd__cdi,generate)
                 cmd="gpuslice__subcmd__cdi__subcmd__generate"
                 ;;
@@ -680,6 +683,28 @@ _gpuslice() {
                 return 0
             fi
             case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__top)
+            opts="-h --interval --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -139,7 +139,7 @@ mod tests {
                 .iter()
                 .any(|(one, _)| *one == column)
         };
-        assert!(has(80, Column::History) && has(80, Column::User) && !has(80, Column::Fence));
+        assert!(has(80, Column::History) && has(80, Column::User) && !has(80, Column::Command));
         assert!(
             ORDER
                 .iter()
