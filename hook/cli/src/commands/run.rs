@@ -16,7 +16,7 @@ use crate::runs::private_dir::PrivateDir;
 use crate::runs::registry::{self, Registration};
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
-use crate::slice::options::SliceOptions;
+use crate::slice::options::{STARTING, SliceOptions};
 use anyhow::bail;
 use nix::errno::Errno;
 use nix::unistd::execvpe;
@@ -32,16 +32,20 @@ pub struct Args {
     #[command(flatten)]
     pub slice: SliceOptions,
 
-    /// Refuse to start a program where the slice does not hold: the program is static, 32-bit,
-    /// set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a
-    /// ledger. Without it, a warning says so
-    #[arg(long)]
+    /// Refuse to start a program where the slice would not hold: a static, 32-bit, set-user-ID or
+    /// non-glibc program, a GPU without a limit, or no place for a ledger. Without --strict, a
+    /// warning says so
+    #[arg(long, help_heading = STARTING)]
     pub strict: bool,
 
-    /// Print what would be written, set and started, and the warnings or the refusal, without doing
-    /// it. The driver is queried. The exit status is that of the start
-    #[arg(long)]
+    /// Print what the start would write and set, with its warnings or its refusal, and do not
+    /// start. The driver is queried. The exit status is that of the start
+    #[arg(long, help_heading = STARTING)]
     pub dry_run: bool,
+
+    /// With --dry-run, print JSON
+    #[arg(long, requires = "dry_run", help_heading = STARTING)]
+    pub json: bool,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -108,7 +112,11 @@ fn dry_run(args: &Args) -> anyhow::Result<u8> {
         plan.library.as_deref(),
         &plan.gaps,
     )?;
-    streams::print(preview.to_string().as_bytes())?;
+    let said = match args.json {
+        true => preview.to_json()?,
+        false => preview.to_string(),
+    };
+    streams::print(said.as_bytes())?;
     let name = args.command.first().cloned().unwrap_or_default();
     match program::check(&name) {
         Ok(()) => Ok(exit::SUCCESS),

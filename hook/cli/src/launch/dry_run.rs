@@ -3,6 +3,8 @@
 //! runs in a temporary folder, which is removed.
 //! Law: takes no lock, starts no watcher, and leaves no file.
 
+mod json;
+
 use crate::driver::ask::AskError;
 use crate::driver::sim::{self, Sim};
 use crate::driver::sim_host;

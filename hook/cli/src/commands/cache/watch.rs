@@ -10,7 +10,7 @@ use super::filesystem::Filesystem;
 use super::lease::{ignore_broken_leases, is_in_use};
 use super::resident::resident;
 use super::survey::open;
-use crate::base::{exit, streams, text};
+use crate::base::{exit, streams, text, usage_error};
 use anyhow::Context;
 use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
@@ -48,7 +48,7 @@ The configuration:
   paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every container sees it
   smallest = \"64MiB\"           smaller files stay (default)
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
-  settle_seconds = 2.0         how long nobody may have used a file (default)
+  settle_seconds = 2.0         drop a file so long after its last use (default)
 
 It requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched with the one below.";
 
@@ -367,13 +367,13 @@ pub(crate) fn entry() -> u8 {
             tell(&format!("{error:#}"));
             exit::FAILED
         }),
-        Err(error) => {
-            let _ = error.print();
-            if error.use_stderr() {
-                exit::FAILED
-            } else {
-                exit::SUCCESS
-            }
+        Err(error) if error.use_stderr() => {
+            usage_error::tell("gpusliced", &error);
+            exit::FAILED
+        }
+        Err(help) => {
+            let _ = help.print();
+            exit::SUCCESS
         }
     }
 }
