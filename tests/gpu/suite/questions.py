@@ -50,7 +50,7 @@ QUESTIONS = [
     ("small-blocks", "How much do small allocations take?",
      "The ledger counts them in 2 MiB blocks", "context_rules", "allocations up to 1 MiB share blocks of 2 MiB", "tests/sim/README.md"),
     ("pool-growth", "By how much does a pool grow at a time?",
-     "32 MiB are claimed before each growth", "pool_growth", "32 MiB", "shim/src/hooks/cuda/pool.rs:36, LIMITS.md"),
+     "32 MiB are claimed before each growth", "pool_growth", "32 MiB", "shim/src/hooks/cuda/async_alloc.rs (GROWTH), LIMITS.md"),
     ("pool-near-full", "Does a pool still grow when less than its step is free?",
      "The last MiB of a slice must be had", "pool_growth", "yes, by 2 MiB", "tests/sim/README.md"),
     ("pool-shrinks", "When does a pool give back what its threshold does not keep?",
