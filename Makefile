@@ -55,7 +55,7 @@ loaders: build clients ## model files of 2 GiB, and PyTorch's loaders: nothing i
 	tests/setup.sh loaders
 	$(CARGO) test --locked -p gpuslice-suite --test suite -- page_cache::loaders page_cache::behind --ignored --nocapture --test-threads 1
 
-hostile: build containers ## 2,000 container starts against somebody who swaps /etc: nothing is written or run on the host
+hostile: build containers ## 2,000 container starts while another process swaps /etc: nothing is written or run on the host
 	GPUSLICE_HOSTILE_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- race hostile --nocapture
 
 soak: build ## a web server and a compiler under the preload, SOAK seconds each (600)
@@ -190,8 +190,10 @@ install: ## what make has built, into $(DESTDIR)$(PREFIX); builds nothing
 	install -D -m 644 -t $(INTO)/share/man/man5 packaging/man/*.5
 	install -D -m 644 -t $(INTO)/share/man/man8 packaging/man/*.8
 	install -D -m 644 packaging/completions/gpuslice.bash $(INTO)/share/bash-completion/completions/gpuslice
+	ln -sfn gpuslice $(INTO)/share/bash-completion/completions/gpusliced
 	install -D -m 644 packaging/completions/_gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
 	install -D -m 644 packaging/completions/gpuslice.fish $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
+	ln -sfn gpuslice.fish $(INTO)/share/fish/vendor_completions.d/gpusliced.fish
 
 install-sim: ## the simulated driver as well, for gpuslice run --sim on machines without a GPU
 	@[ -e $(SIMULATOR)/gpuslice-sim ] || { echo "make install-sim: $(SIMULATOR)/gpuslice-sim is not built: run make first" >&2; exit 1; }
@@ -207,8 +209,8 @@ uninstall: ## what make install and install-sim have put there; /etc/gpuslice st
 	rm -f $(addprefix $(INTO)/share/man/man1/,$(notdir $(wildcard packaging/man/*.1)))
 	rm -f $(addprefix $(INTO)/share/man/man5/,$(notdir $(wildcard packaging/man/*.5)))
 	rm -f $(addprefix $(INTO)/share/man/man8/,$(notdir $(wildcard packaging/man/*.8)))
-	rm -f $(INTO)/share/bash-completion/completions/gpuslice $(DESTDIR)$(ZSHDIR)/_gpuslice
-	rm -f $(INTO)/share/fish/vendor_completions.d/gpuslice.fish
+	rm -f $(addprefix $(INTO)/share/bash-completion/completions/,gpuslice gpusliced) $(DESTDIR)$(ZSHDIR)/_gpuslice
+	rm -f $(addprefix $(INTO)/share/fish/vendor_completions.d/,gpuslice.fish gpusliced.fish)
 
 clean:
 	$(CARGO) clean

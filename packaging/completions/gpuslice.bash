@@ -1,20 +1,29 @@
+# Completion of gpuslice and gpusliced for bash. `gpuslice complete` knows the candidates.
 _gpuslice() {
-    local i cur prev opts cmd
+    local word line value glue=
+    local -a words=()
+    # bash splits words at "=": they are put together again.
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+        if [[ $word == = && ${#words[@]} -gt 1 ]]; then
+            words[${#words[@]}-1]+="="
+            glue=1
+        elif [[ $glue ]]; then
+            words[${#words[@]}-1]+=$word
+            glue=
+        else
+            words+=("$word")
+        fi
+    done
+    local last=${words[${#words[@]}-1]}
+    # Readline replaces only what follows the last "=".
+    local before=
+    [[ $last == *=* ]] && before=${last%=*}=
+    local program=${words[0]/#\~/$HOME}
     COMPREPLY=()
-    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-        cur="$2"
-    else
-        cur="${COMP_WORDS[COMP_CWORD]}"
-    fi
-    prev="$3"
-    cmd=""
-    opts=""
-
-    for i in "${COMP_WORDS[@]:0:COMP_CWORD}"
-    do
-        case "${cmd},${i}" in
-            ",$1")
-                cmd="gpuslice"
+    while IFS= read -r line; do
+        case $line in
+            :files)
+                compopt -o default 2>/dev/null
                 ;;
             gpuslice,cdi)
                 cmd="gpuslice__subcmd__cdi"
@@ -85,8 +94,23 @@ _gpuslice() {
                 ;;
             gpuslice__subcmd__runtime,configure)
                 cmd="gpuslice__subcmd__runtime__subcmd__configure"
+            :command\ *)
+                local count=${line#:command }
+                if declare -F _command_offset >/dev/null; then
+                    _command_offset $((COMP_CWORD + 1 - count))
+                elif [[ $count -eq 1 ]]; then
+                    compopt -o default 2>/dev/null
+                    while IFS= read -r value; do
+                        COMPREPLY+=("$value")
+                    done < <(compgen -c -- "$last")
+                else
+                    compopt -o default 2>/dev/null
+                fi
                 ;;
             *)
+                value=${line%%$'\t'*}
+                [[ $value == *= ]] && compopt -o nospace 2>/dev/null
+                COMPREPLY+=("${value#"$before"}")
                 ;;
         esac
     done
@@ -717,10 +741,6 @@ _gpuslice() {
             return 0
             ;;
     esac
+    done < <("${program%d}" complete -- "${words[@]}" 2>/dev/null)
 }
-
-if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERSINFO[0]}" -gt 4 ]]; then
-    complete -F _gpuslice -o nosort -o bashdefault -o default gpuslice
-else
-    complete -F _gpuslice -o bashdefault -o default gpuslice
-fi
+complete -F _gpuslice gpuslice gpusliced

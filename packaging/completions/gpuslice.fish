@@ -1,20 +1,21 @@
-# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
-function __fish_gpuslice_global_optspecs
-    string join \n h/help V/version
-end
-
-function __fish_gpuslice_needs_command
-    # Figure out if the current invocation already has a command.
-    set -l cmd (commandline -opc)
-    set -e cmd[1]
-    argparse -s (__fish_gpuslice_global_optspecs) -- $cmd 2>/dev/null
-    or return
-    if set -q argv[1]
-        # Also print the command, so this can be used to figure out what it is.
-        echo $argv[1]
-        return 1
+# Completion of gpuslice and gpusliced for fish. `gpuslice complete` knows the candidates.
+function __gpuslice_complete
+    set -l given (commandline -opc) (commandline -ct)
+    set -l program (string replace -r 'd$' '' -- $given[1] | string replace -r '^~' $HOME)
+    for line in ($program complete -- $given 2>/dev/null)
+        switch $line
+            case ':files'
+                __fish_complete_path (commandline -ct)
+            case ':command *'
+                set -l count (string replace ':command ' '' -- $line)
+                set -l start (math (count $given) - $count + 1)
+                set -l rest (string escape -- $given[$start..-1])
+                set rest[-1] $given[-1]
+                complete -C (string join -- ' ' $rest)
+            case '*'
+                echo -- $line
+        end
     end
-    return 0
 end
 
 function __fish_gpuslice_using_subcommand
@@ -210,3 +211,5 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand driver-limit" -s h -l 
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand man" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand help" -s h -l help -d 'Print help'
+complete -c gpuslice -f -a '(__gpuslice_complete)'
+complete -c gpusliced -f -a '(__gpuslice_complete)'

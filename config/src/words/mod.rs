@@ -4,5 +4,7 @@
 pub mod device;
 pub mod json;
 pub mod paths;
+pub mod shown;
 pub mod text;
+pub mod time;
 pub mod units;

@@ -1,7 +1,6 @@
 //! Amounts of memory, and their notation.
 //! Touches: its arguments.
 
-use core::fmt;
 use core::str::FromStr;
 
 /// One kibibyte.
@@ -90,62 +89,6 @@ impl Bytes {
     }
 }
 
-impl Bytes {
-    /// The amount for a sentence that compares it with another: with more digits where both would
-    /// read alike.
-    #[must_use]
-    pub const fn beside(self, other: Bytes) -> Beside {
-        Beside(self, other)
-    }
-
-    /// Hundredths of the largest unit that fits, rounded, and its name.
-    fn rounded(self) -> (u128, &'static str) {
-        let (unit, name) = match self.0 {
-            EIB.. => (EIB, "EiB"),
-            PIB.. => (PIB, "PiB"),
-            TIB.. => (TIB, "TiB"),
-            GIB.. => (GIB, "GiB"),
-            MIB.. => (MIB, "MiB"),
-            KIB.. => (KIB, "KiB"),
-            bytes => return (u128::from(bytes).saturating_mul(100), "B"),
-        };
-        // To the nearest hundredth: users of a DGX Spark know its memory as 121.69 GiB.
-        let hundredths = u128::from(self.0)
-            .saturating_mul(100)
-            .saturating_add(u128::from(unit >> 1))
-            >> unit.trailing_zeros();
-        (hundredths, name)
-    }
-}
-
-/// For messages: `8.00 GiB`, `512.00 MiB`, `17 B`. Never parsed back by us.
-impl fmt::Display for Bytes {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < KIB {
-            return write!(out, "{} B", self.0);
-        }
-        let (hundredths, name) = self.rounded();
-        let (whole, hundredths) = (hundredths / 100, hundredths % 100);
-        write!(out, "{whole}.{hundredths:02} {name}")
-    }
-}
-
-/// An amount that is compared with another: `24260 MiB` beside `24259 MiB`, `12.00 GiB` beside
-/// `8.00 GiB`.
-#[derive(Clone, Copy, Debug)]
-pub struct Beside(Bytes, Bytes);
-
-impl fmt::Display for Beside {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Beside(own, other) = *self;
-        match (own.whole_mib(), other.whole_mib()) {
-            _ if own == other || own.rounded() != other.rounded() => own.fmt(out),
-            (mib, others) if mib != others => write!(out, "{mib} MiB"),
-            _ => write!(out, "{} B", own.0),
-        }
-    }
-}
-
 /// Why a text is not an amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBytesError {
@@ -158,6 +101,11 @@ pub enum ParseBytesError {
     /// There is no number in front of the unit.
     #[error("not a size (try 12GiB)")]
     Number,
+    /// The size is a percentage.
+    #[error(
+        "percent is not supported: give a size such as 12GiB (gpuslice devices lists the memory of each GPU)"
+    )]
+    Percent,
     /// The unit is unknown.
     #[error("not a size: unknown unit (use KiB, MiB, GiB or TiB, for example 12GiB)")]
     Unit,
@@ -209,6 +157,9 @@ impl FromStr for Bytes {
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(text.len());
         let (number, unit) = text.split_at_checked(digits_end).unwrap_or((text, ""));
+        if unit.trim_start() == "%" && !number.is_empty() {
+            return Err(ParseBytesError::Percent);
+        }
         let unit = unit_bytes(unit.trim_start()).ok_or(if number.is_empty() {
             ParseBytesError::Number
         } else {
@@ -281,7 +232,6 @@ fn scale(number: &str, unit: u64) -> Result<u64, ParseBytesError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::ToString;
 
     #[test]
     fn every_way_people_write_a_size_is_understood() {
@@ -321,7 +271,9 @@ mod tests {
             ("0GiB", ParseBytesError::Zero),
             ("99999999999999999999", ParseBytesError::Overflow),
             ("99999999999T", ParseBytesError::Overflow),
-            ("50%", ParseBytesError::Unit),
+            ("50%", ParseBytesError::Percent),
+            ("33.3 %", ParseBytesError::Percent),
+            ("%", ParseBytesError::Number),
             ("1e9", ParseBytesError::Unit),
             ("0x10", ParseBytesError::Unit),
             ("１２GiB", ParseBytesError::Unit),
@@ -333,27 +285,6 @@ mod tests {
                 assert_eq!(read, Err(why), "{text}");
             }
         }
-    }
-
-    #[test]
-    fn sizes_are_shown_in_the_largest_whole_unit() {
-        assert_eq!(Bytes::gib(8).to_string(), "8.00 GiB");
-        assert_eq!(Bytes::new(130_663_165_952).to_string(), "121.69 GiB");
-        assert_eq!(Bytes::new(17).to_string(), "17 B");
-        assert_eq!(Bytes::new(KIB - 1).to_string(), "1023 B");
-        assert_eq!(Bytes::MAX.to_string(), "16.00 EiB");
-        assert_eq!(Bytes::new(3 * PIB).to_string(), "3.00 PiB");
-    }
-
-    #[test]
-    fn amounts_that_are_compared_never_read_alike() {
-        let shown = |own: Bytes, other: Bytes| own.beside(other).to_string();
-        let card = Bytes::new(25_438_126_080);
-        assert_eq!(shown(Bytes::gib(80), card), "80.00 GiB");
-        assert_eq!(shown(Bytes::mib(24_260), card), "24260 MiB");
-        assert_eq!(shown(card, Bytes::mib(24_260)), "24259 MiB");
-        assert_eq!(shown(card.plus(Bytes::new(1)), card), "25438126081 B");
-        assert_eq!(shown(card, card), "23.69 GiB");
     }
 
     proptest::proptest! {

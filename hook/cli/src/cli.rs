@@ -3,7 +3,7 @@
 
 use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
-use crate::base::{exit, streams};
+use crate::base::{exit, streams, usage_error};
 use crate::commands::{
     cache, cdi, check, daemon, devices, docs, driver_limit, engines, env, events, gc, headroom,
     history, metrics, plan, report, run, status, top,
@@ -79,6 +79,9 @@ pub enum Verb {
     Man(docs::ManArgs),
     /// Print the help of a command, as --help does
     Help(docs::HelpArgs),
+    /// List what the last word of a command line can be completed with (for shells)
+    #[command(hide = true)]
+    Complete(docs::complete::Args),
     /// Ask the driver for its devices and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     InventoryProbe,
@@ -124,8 +127,7 @@ fn not_parsed(error: &clap::Error) -> u8 {
     if error.use_stderr() {
         match lacks_limit(error).then(current_slice::named).flatten() {
             Some(named) => tell(&InSliceError::Options(named).to_string()),
-            // If standard error cannot be written either, the message is lost.
-            None => drop(error.print()),
+            None => usage_error::tell("gpuslice", error),
         }
         return exit::FAILED;
     }
@@ -173,8 +175,9 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Runtime(args) => engines::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),
         Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
-        Verb::Completions(args) => docs::completions(&args, &Cli::command()),
+        Verb::Completions(args) => docs::completions(&args),
         Verb::Man(args) => docs::man(&args, &Cli::command()),
+        Verb::Complete(args) => docs::complete::main(&args, &Cli::command()),
         Verb::Help(args) => docs::help(&args, &Cli::command()),
         Verb::Check(args) => check::main(&args),
         Verb::CheckProbe(args) => check::query::probe::main(&args),

@@ -4,11 +4,13 @@
 
 use gpuslice_config::answer::admit::{self, Refusal};
 use gpuslice_config::ledger::{self, Claim, Class, Import, Kind};
+use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use super::{Account, host};
-use crate::log::Piece::{Dec, Str};
-use crate::log::counters;
+use crate::answer::device;
+use crate::log::Piece::{self, Dec, Size, SizeBeside, Str};
+use crate::log::{self, Level, counters};
 use crate::slice::slice_ledger;
 
 /// The outcome of a request.
@@ -178,15 +180,26 @@ impl Account {
         if let Some(host) = refusal.host {
             return host::say_refused(bytes, &host);
         }
+        let [on, number] = self.named();
         let line = [
             Str("refused "),
-            Dec(bytes.get()),
-            Str(" bytes: "),
-            Dec(refusal.free.get()),
+            SizeBeside(bytes, refusal.free),
+            on,
+            number,
+            Str(": "),
+            SizeBeside(refusal.free, bytes),
             Str(" free of "),
-            Dec(self.device.budget.memory.get()),
+            SizeBeside(self.device.budget.memory, refusal.free),
         ];
-        counters::REFUSED.warn("limit", &line);
+        counters::REFUSED.warn(&line);
+    }
+
+    /// Names the device by its CUDA ordinal, for a line that is written; nothing if none is known.
+    fn named(&self) -> [Piece<'static>; 2] {
+        match log::enabled(Level::Warn).then(|| device::ordinal_of(self.copy, self.listed)) {
+            Some(Some(CudaOrdinal(number))) => [Str(" on GPU "), Dec(u64::from(number))],
+            _ => [Str(""), Str("")],
+        }
     }
 
     /// In a slice that only counts, logs that the slice holds more than its limit, and records the
@@ -197,15 +210,18 @@ impl Account {
         if used > memory {
             self.ledger
                 .refused(self.listed, used.minus(memory).at_most(bytes));
+            let [on, number] = self.named();
             let line = [
                 Str("would refuse "),
-                Dec(bytes.get()),
-                Str(" bytes: "),
-                Dec(used.get()),
+                Size(bytes),
+                on,
+                number,
+                Str(": "),
+                SizeBeside(used, memory),
                 Str(" held of "),
-                Dec(memory.get()),
+                SizeBeside(memory, used),
             ];
-            counters::REFUSED.warn("limit", &line);
+            counters::REFUSED.warn(&line);
         }
     }
 }

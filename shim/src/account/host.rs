@@ -12,7 +12,7 @@ use gpuslice_config::words::units::Bytes;
 use super::Account;
 use crate::answer::{self, Moment};
 use crate::answer::{device, host};
-use crate::log::Piece::{Dec, Str};
+use crate::log::Piece::{Size, SizeBeside, Str};
 use crate::log::counters;
 use crate::slice::loaded_slice::LoadedSlice;
 
@@ -80,15 +80,15 @@ pub(super) fn say_refused(bytes: Bytes, host: &Host) {
     };
     let line = [
         Str("refused "),
-        Dec(bytes.get()),
-        Str(" bytes: the host has "),
-        Dec(host.memory.available.get()),
+        SizeBeside(bytes, host.memory.available),
+        Str(": the host has "),
+        SizeBeside(host.memory.available, bytes),
         Str(" available and keeps "),
-        Dec(keeps.get()),
+        Size(keeps),
         Str(pressed),
-        Dec(host.others_unused.get()),
+        Size(host.others_unused),
     ];
-    counters::REFUSED_BY_HOST.warn("host", &line);
+    counters::REFUSED_BY_HOST.warn(&line);
 }
 
 /// Publishes to the neighbours that memory was released, on unified memory.

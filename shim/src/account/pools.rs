@@ -187,7 +187,9 @@ pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrd
 
 #[cold]
 fn uncounted() {
-    counters::UNCOUNTED.warn("pools", &[Str("are too many: one is not counted")]);
+    counters::UNCOUNTED.warn(&[Str(
+        "the process has too many memory pools: one is not counted",
+    )]);
 }
 
 /// Blocks driver calls with the pools of a device, and waits for those in progress. The device's

@@ -14,7 +14,7 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account};
 use crate::loader::{dl, elf};
-use crate::log::Piece::{Dec, Str};
+use crate::log::Piece::{Size, Str};
 use crate::log::counters;
 use crate::real::copies::CopyId;
 use crate::slice;
@@ -56,23 +56,20 @@ pub(crate) fn asks(copy: CopyId, request: u64, caller: usize) -> bool {
         Growth::Passes => false,
         Growth::Again(freed) => {
             let line = [
-                Str("the allocator has given back "),
-                Dec(freed.get()),
-                Str(" bytes"),
+                Str("the allocator of the program has released "),
+                Size(freed),
             ];
-            counters::RELEASED.warn("release", &line);
+            counters::RELEASED.warn(&line);
             false
         }
         Growth::Refused => {
             let line = [
                 Str("memory is short: "),
-                Dec(request),
-                Str(
-                    " bytes are refused once, so that the allocator frees its cache; the process holds ",
-                ),
-                Dec(own.get()),
+                Size(Bytes::new(request)),
+                Str(" is refused once, so that the allocator frees its cache; the process holds "),
+                Size(own),
             ];
-            counters::RELEASED.warn("release", &line);
+            counters::RELEASED.warn(&line);
             true
         }
     }
@@ -119,10 +116,10 @@ fn trim_host(account: &Account) {
         let line = [
             Str(name),
             Str(" kept "),
-            Dec(kept.get()),
-            Str(" bytes that nobody uses: given back"),
+            Size(kept),
+            Str(" that the program had freed: returned to the kernel"),
         ];
-        counters::TRIMMED.warn("release", &line);
+        counters::TRIMMED.warn(&line);
     }
 }
 

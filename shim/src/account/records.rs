@@ -79,7 +79,7 @@ impl Account {
             gone(self.ledger, old);
         }
         if !handles::put(self.state, space, number, charge) {
-            counters::UNCOUNTED.warn("held", &[Str("no memory: an allocation stays counted")]);
+            counters::UNCOUNTED.warn(&[Str("no memory to record an allocation: it stays counted")]);
         }
     }
 }

@@ -95,6 +95,15 @@ pub(crate) fn of_stream(copy: CopyId, stream: CUstream) -> Option<CudaOrdinal> {
     within(copy, context, || context_device(copy)).flatten()
 }
 
+/// The ordinal of a device of the slice's ledger, as far as this process has queried it.
+#[cold]
+pub(crate) fn ordinal_of(copy: CopyId, listed: ledger::Device) -> Option<CudaOrdinal> {
+    let wanted = u32::from(listed.number()).saturating_add(1);
+    let known = |cell: &AtomicU32| cell.load(Ordering::Relaxed) >> 16 == wanted;
+    let place = copies::devices(copy)?.ordinals.iter().position(known)?;
+    u32::try_from(place).ok().map(CudaOrdinal)
+}
+
 /// Calls `ask` with a context made current for the duration of the call.
 pub(crate) fn within<T>(copy: CopyId, context: CUcontext, ask: impl FnOnce() -> T) -> Option<T> {
     let push = functions::cuCtxPushCurrent_v2::real(copy)?;
@@ -171,7 +180,7 @@ fn ask(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
         Some(bytes) => slice.budget(bytes, None),
         None if slice.treats_all_alike() => slice.unlisted(),
         None => {
-            counters::UUID.warn("device", &[Str("no uuid of ordinal "), which]);
+            counters::UUID.warn(&[Str("the driver reports no uuid of GPU "), which]);
             return None;
         }
     };
@@ -186,11 +195,11 @@ fn ask(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
     };
     let Some(unified) = asked else {
         let line = [
-            Str("whether ordinal "),
+            Str("whether GPU "),
             which,
             Str(" is integrated is not known"),
         ];
-        counters::FACTS.warn("device", &line);
+        counters::FACTS.warn(&line);
         return None;
     };
     let unified = if unified { UNIFIED } else { 0 };

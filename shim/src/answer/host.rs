@@ -22,7 +22,7 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::Device;
 use crate::answer::promises;
-use crate::log::Piece::{Dec, Str};
+use crate::log::Piece::{Dec, Size, Str};
 use crate::log::counters;
 use crate::slice::loaded_slice::LoadedSlice;
 use crate::state::page::{self, ProcessState};
@@ -233,12 +233,12 @@ fn pressed(slice: &LoadedSlice, host: &Host, unspent: Bytes) -> Option<Pressed> 
         Str("all tasks stalled for "),
         Dec(u64::from(full / 100)),
         Str(" % of the last ten seconds; "),
-        Dec(host.memory.available.get()),
-        Str(" bytes are available, "),
-        Dec(pressed.keeps.get()),
-        Str(" are reserved against large requests"),
+        Size(host.memory.available),
+        Str(" is available, "),
+        Size(pressed.keeps),
+        Str(" is reserved against large requests"),
     ];
-    counters::PRESSED.warn("pressure", &line);
+    counters::PRESSED.warn(&line);
     Some(pressed)
 }
 
@@ -262,10 +262,9 @@ fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Bytes {
     let allowance = slice.host_allowance().unwrap_or(HOST_ALLOWANCE);
     if let Some(cgroup) = slice.cgroup() {
         let Some(held) = of_cgroup(cgroup, allowance) else {
-            counters::CGROUP.warn(
-                "cgroup",
-                &[Str("cannot be read: host memory is not charged")],
-            );
+            counters::CGROUP.warn(&[Str(
+                "the slice's cgroup cannot be read: host memory is not charged",
+            )]);
             return Bytes::ZERO;
         };
         // The kernel charges managed and pinned memory to the cgroup, and the ledger counts it too.

@@ -77,7 +77,9 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
         file.replace(descriptor)
     });
     if made.is_err() {
-        counters::MEMINFO_SHOWN.warn("meminfo", &[Str("cannot be shown; the host's stays")]);
+        counters::MEMINFO_SHOWN.warn(&[Str(
+            "the slice's meminfo cannot be shown: the program reads the host's",
+        )]);
     }
     0
 }

@@ -15,7 +15,7 @@ use gpuslice_config::words::units::Bytes;
 use crate::answer::device::Device;
 use crate::answer::host::Reading;
 use crate::log::counters;
-use crate::log::{self, Level, Piece::Dec, Piece::Str};
+use crate::log::{self, Level, Piece::Size, Piece::SizeBeside, Piece::Str};
 use crate::slice::slice_ledger;
 use crate::slice::{self, loaded_slice::LoadedSlice};
 
@@ -171,12 +171,12 @@ fn seen_unsliced(driver: DriverMemory, free: Option<Bytes>) -> Option<MemoryView
     if !is_the_hosts(driver.total, host.memory.total) {
         let line = [
             Str("the driver's total is "),
-            Dec(driver.total.get()),
+            SizeBeside(driver.total, host.memory.total),
             Str(", the host's "),
-            Dec(host.memory.total.get()),
+            SizeBeside(host.memory.total, driver.total),
             Str(": the driver's answers stand"),
         ];
-        counters::COPY.warn("meminfo", &line);
+        counters::COPY.warn(&line);
         return None;
     }
     let facts = Facts {
@@ -207,14 +207,14 @@ pub(crate) fn unsliced_host(total: Option<u64>) -> Option<MemoryView> {
 #[cold]
 fn log_answer(answer: &MemoryView) {
     let line = [
-        Str("total "),
-        Dec(answer.total.get()),
-        Str(" free "),
-        Dec(answer.free.get()),
-        Str(" used "),
-        Dec(answer.used.get()),
+        Str("answered: total "),
+        Size(answer.total),
+        Str(", free "),
+        Size(answer.free),
+        Str(", used "),
+        Size(answer.used),
     ];
-    log::say(Level::Debug, "answer", &line, None);
+    log::say(Level::Debug, &line, None);
 }
 
 /// Facts that the driver has just reported.

@@ -33,10 +33,11 @@ fn sum(slice: &LoadedSlice, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes
     };
     let Ok(folder) = File::open_folder(path) else {
         let line = [
+            Str("the promises in "),
             Raw(path.to_bytes()),
             Str(" cannot be read: nothing is kept for other slices"),
         ];
-        counters::PROMISES.warn("promises", &line);
+        counters::PROMISES.warn(&line);
         return Bytes::ZERO;
     };
     let mut sum = Bytes::ZERO;
@@ -79,12 +80,10 @@ pub(crate) fn write(slice: &LoadedSlice, bytes: Bytes) {
         .filter(|file| file.stat().is_ok_and(|stat| stat.regular));
     let written = file.map(|file| file.write_at_start(&spent(bytes)));
     if !matches!(written, Some(Ok(HEAD))) {
-        counters::PROMISES.warn(
-            "promises",
-            &[
-                Raw(path.to_bytes()),
-                Str(" cannot be written: all of the slice counts as unspent"),
-            ],
-        );
+        counters::PROMISES.warn(&[
+            Str("the promise "),
+            Raw(path.to_bytes()),
+            Str(" cannot be written: all of the slice counts as unspent"),
+        ]);
     }
 }

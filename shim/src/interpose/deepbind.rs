@@ -49,7 +49,7 @@ fn opened_without_deepbind(path: &CStr, why: &str, what: &[u8]) -> bool {
         Str(why),
         Raw(what),
     ];
-    log::say(Level::Info, "dlopen", &line, None);
+    log::say(Level::Info, &line, None);
     true
 }
 

@@ -157,7 +157,7 @@ extern "C" fn namespace(lmid: isize) -> isize {
     let handle = unsafe { dlmopen(LM_ID_NEWLM, own.path().as_ptr(), RTLD_LAZY) };
     let made = (!handle.is_null()).then(|| dl::namespace_of(handle));
     let Some(Some(made)) = made else {
-        counters::NAMESPACE.warn("dlmopen", &[Str("a new namespace cannot have the shim")]);
+        counters::NAMESPACE.warn(&[Str("a new namespace of dlmopen cannot load libgpuslice.so")]);
         return lmid;
     };
     find_libc(handle);

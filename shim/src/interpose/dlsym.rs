@@ -121,7 +121,7 @@ unsafe extern "C" fn filter(
 fn stand_in(row: Row, address: *mut c_void) -> *mut c_void {
     if log::enabled(Level::Debug) {
         let line = [Str(functions::name(row)), Str(" by dlsym")];
-        log::say(Level::Debug, "resolve", &line, None);
+        log::say(Level::Debug, &line, None);
     }
     stand_in::stand_in(row, address)
 }

@@ -223,7 +223,7 @@ unsafe fn replace(
             Dec(flags),
             Str(outcome),
         ];
-        log::say(Level::Debug, "procaddress", &line, None);
+        log::say(Level::Debug, &line, None);
     }
 }
 
@@ -271,13 +271,10 @@ fn stand_in(
             .last()
     };
     let Some(row) = exported.or_else(private) else {
-        counters::UNKNOWN.warn(
-            "procaddress",
-            &[
-                Raw(name.to_bytes()),
-                Str(": an unknown function is passed through"),
-            ],
-        );
+        counters::UNKNOWN.warn(&[
+            Raw(name.to_bytes()),
+            Str(": cuGetProcAddress returns an unknown function, which is passed through"),
+        ]);
         return None;
     };
     let cells = functions::cells(row);

@@ -33,7 +33,7 @@ fn stand_in_of(row: Row, address: *mut c_void, object: Option<&Object>) -> *mut 
 fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<CopyId> {
     let (library, name) = (functions::library(row), functions::name(row));
     let Some(object) = object else {
-        counters::UNPLACED.warn("resolve", &[Str(name), Str(" lies in no library")]);
+        counters::UNPLACED.warn(&[Str(name), Str(" lies in no library")]);
         return None;
     };
     if object.dynamic == elf::own_dynamic() {
@@ -42,11 +42,11 @@ fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Copy
     let Some(copy) = copies::claim(library, object) else {
         let line = [
             Str(name),
-            Str(": more copies of its library than "),
+            Str(": more copies of its library are loaded than "),
             Dec(MOST_COPIES as u64),
-            Str(", passed through"),
+            Str(": passed through"),
         ];
-        counters::COPIES.warn("resolve", &line);
+        counters::COPIES.warn(&line);
         return None;
     };
     let cells = functions::cells(row);
@@ -111,13 +111,10 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
         address = copies::elsewhere(library, name);
     }
     if address.is_null() {
-        counters::ABSENT.warn(
-            "resolve",
-            &[
-                Str(functions::name(row)),
-                Str(" is called, but no loaded library defines it"),
-            ],
-        );
+        counters::ABSENT.warn(&[
+            Str(functions::name(row)),
+            Str(" is called, but no loaded library defines it"),
+        ]);
         return entries::absent(library);
     }
     let object = dl::object_of(address);

@@ -15,14 +15,14 @@ impl Counter {
 
     /// Counts the event, and logs it when the count is a power of ten.
     #[cold]
-    pub(crate) fn warn(&self, module: &str, pieces: &[Piece<'_>]) {
+    pub(crate) fn warn(&self, pieces: &[Piece<'_>]) {
         let count = self.0.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let mut power = 1u64;
         while power < count {
             power = power.saturating_mul(10);
         }
         if power == count {
-            log::say(Level::Warn, module, pieces, Some(count));
+            log::say(Level::Warn, pieces, Some(count));
         }
     }
 }

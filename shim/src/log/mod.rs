@@ -2,29 +2,35 @@
 //! Touches: the environment once, standard error or the log file. Never: stdout, errno, malloc.
 
 pub(crate) mod counters;
+mod line;
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use gpuslice_config::words::paths;
 pub(crate) use gpuslice_config::words::paths::LogLevel as Level;
+use gpuslice_config::words::text;
+use gpuslice_config::words::time;
 
 use crate::sys;
+use line::Line;
+pub(crate) use line::Piece;
 
-/// A part of a line.
-#[derive(Clone, Copy)]
-pub(crate) enum Piece<'a> {
-    Str(&'a str),
-    /// A text from outside the library.
-    Raw(&'a [u8]),
-    Dec(u64),
+/// The word after the time of each line, by which a log file is recognised.
+const PROGRAM: &[u8; 10] = b" gpuslice ";
+/// How the lines of gpuslice 0.2 began. Their files are continued.
+const FORMERLY: &[u8; 9] = b"gpuslice[";
+/// The length of the beginning of a line that tells a log file from another one.
+const BEGINNING: usize = time::LENGTH + PROGRAM.len();
+
+/// Whether the beginning of a file is that of a log.
+fn is_log(begins: &[u8; BEGINNING]) -> bool {
+    let (time, rest) = begins.split_at(time::LENGTH);
+    begins.starts_with(FORMERLY) || time::is_rfc3339(time) && rest == PROGRAM
 }
 
-/// The longest line.
-const LINE: usize = 512;
-/// The beginning of each line, and so of a log file.
-const BEGINNING: &[u8; 9] = b"gpuslice[";
 /// The longest path of a log file.
 const PATH: usize = 256;
 
@@ -32,7 +38,12 @@ const PATH: usize = 256;
 struct Settings {
     state: AtomicU8,
     level: AtomicU8,
+    /// The slice's name. Null until the slice is loaded.
+    slice: AtomicPtr<SliceName>,
 }
+
+/// A slice's name, as its file holds it.
+pub(crate) type SliceName = text::Text<128>;
 
 struct LogPath(UnsafeCell<[u8; PATH]>);
 
@@ -48,6 +59,7 @@ const READ: u8 = 2;
 static SETTINGS: Settings = Settings {
     state: AtomicU8::new(UNREAD),
     level: AtomicU8::new(0),
+    slice: AtomicPtr::new(null_mut()),
 };
 
 static FILE: LogPath = LogPath(UnsafeCell::new([0; PATH]));
@@ -103,40 +115,17 @@ pub(crate) fn enabled(level: Level) -> bool {
     SETTINGS.level.load(Ordering::Relaxed) >= level as u8
 }
 
-struct Line {
-    bytes: [u8; LINE],
-    length: usize,
+/// Names the slice in all lines that follow.
+#[inline]
+pub(crate) fn name_slice(name: &'static SliceName) {
+    let name = core::ptr::from_ref(name).cast_mut();
+    SETTINGS.slice.store(name, Ordering::Release);
 }
 
-impl Line {
-    fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.length) {
-            *place = byte;
-            self.length = self.length.saturating_add(1);
-        }
-    }
-
-    fn text(&mut self, text: &[u8]) {
-        // Control characters in a path or a name must not break the line.
-        for byte in text {
-            self.push(if byte.is_ascii_control() { b'?' } else { *byte });
-        }
-    }
-
-    fn decimal(&mut self, number: u64) {
-        let mut digits = [0u8; 20];
-        let (mut rest, mut count) = (number, 0usize);
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0'.saturating_add((rest % 10) as u8);
-            rest /= 10;
-            count = count.saturating_add(1);
-            if rest == 0 {
-                break;
-            }
-        }
-        let start = digits.len().saturating_sub(count);
-        self.text(digits.get(start..).unwrap_or_default());
-    }
+fn slice_name() -> Option<&'static SliceName> {
+    let name = SETTINGS.slice.load(Ordering::Acquire);
+    // SAFETY: `name_slice` has stored a reference that lives as long as the process.
+    unsafe { name.as_ref() }.filter(|name| !name.as_bytes().is_empty())
 }
 
 /// A buffer for code that writes through `core::fmt`.
@@ -170,50 +159,46 @@ impl<const N: usize> core::fmt::Write for Text<N> {
     }
 }
 
-/// Writes a line, if its level is enabled.
+/// Writes a line, if its level is enabled:
+/// `2026-11-22T13:31:02Z gpuslice slice=llama pid=23308 WARN refused ... (1st)`.
 #[cold]
 #[inline(never)]
-pub(crate) fn say(level: Level, module: &str, pieces: &[Piece<'_>], count: Option<u64>) {
+pub(crate) fn say(level: Level, pieces: &[Piece<'_>], count: Option<u64>) {
     if !enabled(level) || SETTINGS.state.load(Ordering::Acquire) != READ {
         return;
     }
-    let mut line = Line {
-        bytes: [0; LINE],
-        length: 0,
-    };
-    line.text(BEGINNING);
+    let mut line = Line::new();
+    line.text(&time::rfc3339(sys::seconds()));
+    line.text(PROGRAM);
+    if let Some(name) = slice_name() {
+        line.text(b"slice=");
+        line.name(name.as_bytes());
+        line.text(b" ");
+    }
+    line.text(b"pid=");
     line.decimal(sys::pid());
-    line.text(b".");
-    line.decimal(sys::tid());
     line.text(match level {
-        Level::Debug => b"] DEBUG ",
-        Level::Info => b"] INFO ",
-        Level::Off | Level::Warn => b"] WARN ",
+        Level::Debug => b" DEBUG ",
+        Level::Info => b" INFO ",
+        Level::Off | Level::Warn => b" WARN ",
     });
-    line.text(module.as_bytes());
-    line.text(b": ");
     for piece in pieces {
-        match piece {
-            Piece::Str(text) => line.text(text.as_bytes()),
-            Piece::Raw(text) => line.text(text),
-            Piece::Dec(number) => line.decimal(*number),
-        }
+        line.piece(piece);
     }
     if let Some(count) = count {
-        line.text(b" (time ");
+        line.text(b" (");
         line.decimal(count);
-        line.text(b")");
+        // Only powers of ten are logged.
+        line.text(if count == 1 { b"st)" } else { b"th)" });
     }
-    line.length = line.length.min(LINE.saturating_sub(1));
-    line.push(b'\n');
-    let bytes = line.bytes.get(..line.length).unwrap_or_default();
+    let bytes = line.ended();
     // SAFETY: the state is READ, after which the buffer is never written.
     let path = unsafe { &*FILE.0.get() };
     match CStr::from_bytes_until_nul(path) {
         Ok(path) if !path.is_empty() => {
             // A seccomp filter may allow a write but not opening a file.
             if !sys::filters::is_filtered()
-                && let Ok(file) = sys::File::append_to_log(path, BEGINNING)
+                && let Ok(file) = sys::File::append_to_log(path, is_log)
             {
                 file.write(bytes);
             }

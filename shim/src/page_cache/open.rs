@@ -117,7 +117,7 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
             Raw(path),
             Str(" is stored in memory (tmpfs or similar) and cannot be evicted"),
         ];
-        log::say(Level::Info, "page cache", &line, None);
+        log::say(Level::Info, &line, None);
         return;
     }
     if let Some(number) = files::opened(fd, stat) {

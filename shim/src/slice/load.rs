@@ -261,17 +261,15 @@ fn lay_out(
     let refuses = found.is_none();
     let path = found.unwrap_or(path);
     // SAFETY: `parse` or `refuse` has initialised it.
-    let slice = unsafe { slice.assume_init_mut() };
+    let slice: &'static Slice = unsafe { slice.assume_init_mut() };
     let limits = slice.limits_something();
-    let name = slice.name.as_str();
+    log::name_slice(&slice.name);
     let line = [
-        Str("loaded, "),
+        Str("libgpuslice.so is loaded, with the slice of "),
         Raw(path.to_bytes()),
-        Str(" named "),
-        Str(name),
     ];
     if limits && !refuses {
-        log::say(Level::Info, "slice", &line, None);
+        log::say(Level::Info, &line, None);
     }
     let mounted = match refuses {
         true => Mounted::Unreadable,

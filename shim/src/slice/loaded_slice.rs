@@ -265,9 +265,8 @@ impl LoadedSlice {
         let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
         let Ok(Some(memory)) = read else {
             counters::MEMINFO.warn(
-                "meminfo",
                 &[Str(
-                    "cannot be read: FREE is the driver's, and NVML reports no memory",
+                    "the host's meminfo cannot be read: FREE is the driver's, and NVML reports no memory",
                 )],
             );
             return None;

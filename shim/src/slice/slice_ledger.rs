@@ -138,8 +138,12 @@ impl SliceLedger {
         unsafe { place.write(ledger) };
         // If another thread did this too, either ledger will do.
         self.now.store(place, Ordering::Release);
-        let line = [Raw(file.path.to_bytes()), Str(" can be used again")];
-        log::say(Level::Info, "ledger", &line, None);
+        let line = [
+            Str("the ledger "),
+            Raw(file.path.to_bytes()),
+            Str(" can be used again"),
+        ];
+        log::say(Level::Info, &line, None);
     }
 }
 
@@ -156,13 +160,14 @@ impl Named {
         let mut text = log::Text::<256>::new();
         let _ = write!(text, "{why}");
         let line = [
+            Str("ledger "),
             Raw(self.path.to_bytes()),
             Str(": "),
             Raw(text.as_bytes()),
             Str("; "),
             Str(follows),
         ];
-        counters::LEDGER.warn("ledger", &line);
+        counters::LEDGER.warn(&line);
     }
 }
 
@@ -179,7 +184,7 @@ pub(crate) fn say_damaged(enforced: bool) {
         Str("the ledger was overwritten while it was in use; "),
         Str(follows),
     ];
-    counters::LEDGER.warn("ledger", &line);
+    counters::LEDGER.warn(&line);
 }
 
 /// Logs why a claim found no slot.
@@ -193,5 +198,5 @@ pub(crate) fn say_no_slot(why: ledger::NoSlot, follows: &'static str) {
         Str("; "),
         Str(follows),
     ];
-    counters::UNCOUNTED.warn("ledger", &line);
+    counters::UNCOUNTED.warn(&line);
 }

@@ -43,7 +43,11 @@ pub(super) fn open() -> Opened {
             // the way.
             return Opened::Failed(paths::CONFIG, sys::ENOENT);
         }
-        log::say(Level::Debug, "slice", &[Str("loaded, no slice")], None);
+        log::say(
+            Level::Debug,
+            &[Str("libgpuslice.so is loaded, without a slice")],
+            None,
+        );
         return Opened::Nothing;
     };
     match File::open(path) {
@@ -89,8 +93,14 @@ pub(super) fn unusable(path: &CStr, why: &[u8]) {
     } else {
         "; GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"
     };
-    let line = [Raw(path.to_bytes()), Str(": "), Raw(why), Str(follows)];
-    counters::SLICE.warn("slice", &line);
+    let line = [
+        Str("slice file "),
+        Raw(path.to_bytes()),
+        Str(": "),
+        Raw(why),
+        Str(follows),
+    ];
+    counters::SLICE.warn(&line);
 }
 
 /// Reads the slice file into its place.

@@ -18,10 +18,13 @@ impl File {
 
     /// Opens a log for appending, or creates it. Its path is from the environment, which a root
     /// program may have inherited from another user. So the file must be this user's own and not a
-    /// link, and existing content must begin as a log line does.
-    pub(crate) fn append_to_log(path: &CStr, begins: &[u8; 9]) -> Result<File, Errno> {
+    /// link, and existing content must begin as a log does: `is_log` decides.
+    pub(crate) fn append_to_log<const N: usize>(
+        path: &CStr,
+        is_log: impl Fn(&[u8; N]) -> bool,
+    ) -> Result<File, Errno> {
         match open_in(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_APPEND) {
-            Ok(file) => file.is_own_log(begins).then_some(file).ok_or(EINVAL),
+            Ok(file) => file.is_own_log(is_log).then_some(file).ok_or(EINVAL),
             Err(ENOENT) => File::new_log(path),
             Err(error) => Err(error),
         }
@@ -33,13 +36,13 @@ impl File {
         made.not_standard().map(File)
     }
 
-    fn is_own_log(&self, begins: &[u8; 9]) -> bool {
+    fn is_own_log<const N: usize>(&self, is_log: impl Fn(&[u8; N]) -> bool) -> bool {
         // SAFETY: takes no arguments.
         let user = unsafe { syscall(libc::SYS_geteuid, [0; 6]) };
         let Ok(stat) = self.stat() else { return false };
         let own = user.is_ok_and(|user| user == stat.owner as usize);
         let takes_lines =
-            stat.stream || stat.regular && (stat.length == 0 || starts_with(self.number(), begins));
+            stat.stream || stat.regular && (stat.length == 0 || begins(self.number(), is_log));
         own && takes_lines
     }
 
@@ -195,16 +198,16 @@ pub(crate) fn is_sealed_text(descriptor: i32, start: &[u8; 9]) -> bool {
     if !seals.is_ok_and(|seals| seals & int(ALL_SEALS) == int(ALL_SEALS)) {
         return false;
     }
-    starts_with(descriptor, start)
+    begins(descriptor, |read| read == start)
 }
 
-/// Whether a file begins with `start`.
-fn starts_with(descriptor: usize, start: &[u8; 9]) -> bool {
-    let mut read = [0u8; 9];
+/// Whether the first bytes of a file are the wanted ones.
+fn begins<const N: usize>(descriptor: usize, wanted: impl Fn(&[u8; N]) -> bool) -> bool {
+    let mut read = [0u8; N];
     let (place, length) = ((&raw mut read) as usize, read.len());
     // SAFETY: the kernel writes at most `length` bytes into `read`.
     let count = unsafe { syscall(libc::SYS_pread64, [descriptor, place, length, 0, 0, 0]) };
-    count.is_ok_and(|count| count == length) && read == *start
+    count.is_ok_and(|count| count == length) && wanted(&read)
 }
 
 /// Whether this process may write a file of this length. Beyond the limit (`ulimit -f`) a write

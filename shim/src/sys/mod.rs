@@ -44,6 +44,18 @@ pub(crate) fn clock() -> u64 {
     }
 }
 
+/// Seconds since the start of 1970; 0 where there is no such clock.
+pub(crate) fn seconds() -> u64 {
+    let mut time = [0i64; 2];
+    // SAFETY: clock_gettime's contract: a timespec is two 64-bit words.
+    let failed = unsafe { clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    let [seconds, _] = time;
+    match failed {
+        0 => u64::try_from(seconds).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// A duration in the unit of [`clock`].
 pub(crate) const fn nanoseconds(duration: Duration) -> u64 {
     let whole = duration.as_secs().wrapping_mul(1_000_000_000);

@@ -134,6 +134,46 @@ pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
     text
 }
 
+/// Wraps text to lines of at most `width` characters, and indents all lines but the first. Line
+/// ends in the text stay, for example those of a list.
+#[must_use]
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut given = text.lines();
+    let mut lines = vec![String::new()];
+    for word in given.next().map(words).unwrap_or_default() {
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            line.push_str(&word);
+        } else if line.chars().count().saturating_add(word.chars().count()) < width {
+            line.push(' ');
+            line.push_str(&word);
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines.extend(given.map(|line| format!("  {}", line.trim_start())));
+    lines
+}
+
+/// Splits text into parts that stay on one line: words, and pairs such as `GPU 0`.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut() {
+            Some(before) if before.ends_with("GPU") && word.starts_with(is_digit) => {
+                before.push(' ');
+                before.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+fn is_digit(letter: char) -> bool {
+    letter.is_ascii_digit()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +203,25 @@ mod tests {
         assert_eq!(of("/models/schön \\ 1".as_bytes()), "/models/schön \\ 1");
         assert_eq!(of(b"/m/\xff\\"), "/m/\\xff\\\\");
         assert_ne!(of(b"/m/\xff"), of(b"/m/\xfe"));
+    }
+
+    #[test]
+    fn a_list_keeps_its_lines() {
+        let text = "there is no GPU-1 here; there are:\n  0 GPU-2  a card, 24.00 GiB\n  1 GPU-3";
+        let lines = [
+            "there is no",
+            "  GPU-1 here;",
+            "  there are:",
+            "  0 GPU-2  a card, 24.00 GiB",
+            "  1 GPU-3",
+        ];
+        assert_eq!(wrapped(text, 14), lines);
+    }
+
+    #[test]
+    fn a_gpu_keeps_its_number() {
+        let lines = ["more than", "  GPU 10", "  has"];
+        assert_eq!(wrapped("more than GPU 10 has", 9), lines);
+        assert_eq!(wrapped("", 12), [""]);
     }
 }

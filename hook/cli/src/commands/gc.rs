@@ -1,21 +1,25 @@
 //! `gpuslice gc`: removes the files of runs and containers that have ended.
 //! Touches: the registry of runs; for root, the OCI hook's folder on the host.
 
-use crate::base::{exit, streams};
+use crate::base::{exit, json, streams};
 use crate::runs::registry;
 use anyhow::{Context, bail};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::gc::{self, Unreadable};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// `gpuslice gc`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Remove records of slices, too, that cannot be read, where nothing says that their container
-    /// lives
+    /// Also remove slice records that cannot be read, unless their container is known to run
     #[arg(long)]
     pub force: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 
     /// The hook's folders are below this one (for tests)
     #[arg(long, value_name = "DIR", hide = true)]
@@ -23,8 +27,26 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-Nothing that lives is touched. The OCI hook does the same whenever a container starts, so this is
-for hosts where none starts for a long time: gpuslice-gc.timer runs it.";
+Running programs and containers are not touched. The OCI hook does the same whenever a container
+starts. gpuslice-gc.timer runs gpuslice gc for hosts on which no container starts for a long time.
+
+JSON: schema, removed [kind (record, container or slice), name], failures [text], runs (of this user,
+that are running).";
+
+/// The JSON output.
+#[derive(Serialize)]
+struct Json {
+    removed: Vec<Removed>,
+    failures: Vec<String>,
+    runs: usize,
+}
+
+/// A removed thing.
+#[derive(Serialize)]
+struct Removed {
+    kind: &'static str,
+    name: String,
+}
 
 /// Removes the files, and reports them.
 ///
@@ -34,13 +56,11 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // Listing the runs also removes the files of ended runs.
     let runs = registry::running().len();
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
-    let mut said = String::new();
-    let mut removed = |what: &str, names: Vec<String>| {
-        for name in names {
-            said.push_str(&format!("removed {what} {name}\n"));
-        }
+    let mut removed = Vec::new();
+    let mut add = |kind: &'static str, names: Vec<String>| {
+        removed.extend(names.into_iter().map(|name| Removed { kind, name }));
     };
-    let mut left = Vec::new();
+    let mut failures = Vec::new();
     if may_collect(&places) {
         let unreadable = match args.force {
             true => Unreadable::Remove,
@@ -49,24 +69,46 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         let collected = gc::collect_all(&places, unreadable);
         let collected = collected.context("cannot remove what containers have left")?;
         let records = collected.records.iter();
-        removed(
-            "the record",
+        add(
+            "record",
             records.map(|path| path.display().to_string()).collect(),
         );
-        removed("container", collected.containers);
-        removed("slice", collected.slices);
-        left = collected.failures;
+        add("container", collected.containers);
+        add("slice", collected.slices);
+        failures = collected.failures;
     }
-    if said.is_empty() && left.is_empty() {
-        said = match runs {
-            0 => "nothing to remove\n".to_owned(),
-            _ => format!("nothing to remove; {runs} of this user's runs are there\n"),
-        };
-    }
+    let result = Json {
+        removed,
+        failures,
+        runs,
+    };
+    let said = match args.json {
+        true => json::document(&result)?,
+        false => result.text(),
+    };
     streams::print(said.as_bytes())?;
-    match left.is_empty() {
+    match result.failures.is_empty() {
         true => Ok(exit::SUCCESS),
-        false => bail!("{}", left.join("\ngpuslice: ")),
+        false => bail!("{}", result.failures.join("\ngpuslice: ")),
+    }
+}
+
+impl Json {
+    fn text(&self) -> String {
+        if !self.removed.is_empty() || !self.failures.is_empty() {
+            let removed = self.removed.iter();
+            return removed
+                .map(|Removed { kind, name }| match *kind {
+                    "record" => format!("removed the record {name}\n"),
+                    kind => format!("removed {kind} {name}\n"),
+                })
+                .collect();
+        }
+        match self.runs {
+            0 => "nothing to remove\n".to_owned(),
+            1 => "nothing to remove; 1 run of this user is running\n".to_owned(),
+            runs => format!("nothing to remove; {runs} runs of this user are running\n"),
+        }
     }
 }
 

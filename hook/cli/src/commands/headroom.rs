@@ -1,14 +1,15 @@
 //! `gpuslice headroom`: lists the headroom learned from earlier runs, and resets it.
 //! Touches: everything `headroom_store` touches, standard output.
 
-use crate::base::{exit, streams, text};
+use crate::base::{exit, json, streams, text};
 use crate::runs::headroom_store::{self, HeadroomsByName};
+use serde::Serialize;
 
 /// `gpuslice headroom`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES, args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// Print JSON: bytes by slice and device
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 
@@ -20,21 +21,23 @@ pub struct Args {
 /// What can be done with it.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Forget what one slice has learned, or all
+    /// Forget the learned headroom of one slice, or of all
     Reset(ResetArgs),
 }
 
 /// `gpuslice headroom reset`.
 #[derive(clap::Args, Debug)]
 pub struct ResetArgs {
-    /// The slice; without it, all of them
+    /// The name of the slice; without it, all slices
     pub name: Option<String>,
 }
 
 const NOTES: &str = "\
-A program that sizes itself by TOTAL may then ask for more than is left, and be refused. When a
-run with a --name and --headroom learned ends, gpuslice remembers by how many bytes its worst
-refusal was short. The next such run of that name shows a TOTAL that is smaller by this.
+A program that sizes itself by TOTAL may request more than is left, and be refused. When a run
+with a --name and --headroom learned ends, gpuslice remembers by how many bytes its worst refusal
+was short. The next such run of that name shows a TOTAL that is smaller by this.
+
+JSON: schema, headroom [name (of the slice), device (uuid), headroom]. Amounts are bytes.
 
 Examples:
   gpuslice run --name llama --memory 12GiB --headroom learned -- vllm serve MODEL
@@ -64,7 +67,10 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
             headroom_store::update(&place, |learned| known = learned.remove(name).is_some())?;
             match known {
                 true => String::new(),
-                false => format!("nothing was remembered of \"{}\"\n", text::printable(name)),
+                false => format!(
+                    "no headroom was learned for \"{}\"\n",
+                    text::printable(name)
+                ),
             }
         }
     };
@@ -89,14 +95,29 @@ fn table(learned: &HeadroomsByName) -> String {
     text::aligned(&rows)
 }
 
+/// The JSON output.
+#[derive(Serialize)]
+struct Json {
+    headroom: Vec<Learned>,
+}
+
+/// The headroom of one slice on one GPU.
+#[derive(Serialize)]
+struct Learned {
+    name: String,
+    device: String,
+    headroom: u64,
+}
+
 fn json(learned: &HeadroomsByName) -> serde_json::Result<String> {
-    let slices = learned.iter().map(|(name, devices)| {
-        let devices = devices
-            .iter()
-            .map(|(uuid, headroom)| (uuid.to_string(), headroom.get().into()));
-        let devices = devices.collect::<serde_json::Map<_, _>>();
-        (name.clone(), serde_json::Value::Object(devices))
+    let all = learned.iter().flat_map(|(name, devices)| {
+        devices.iter().map(|(uuid, headroom)| Learned {
+            name: name.clone(),
+            device: uuid.to_string(),
+            headroom: headroom.get(),
+        })
     });
-    let slices = slices.collect::<serde_json::Map<_, _>>();
-    Ok(format!("{}\n", serde_json::to_string_pretty(&slices)?))
+    json::document(&Json {
+        headroom: all.collect(),
+    })
 }

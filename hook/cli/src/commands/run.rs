@@ -22,7 +22,7 @@ use crate::runs::registry::{self, Registration};
 use crate::runs::tenancy::NoRoom;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
-use crate::slice::options::SliceOptions;
+use crate::slice::options::{STARTING, SliceOptions};
 use crate::slice::slices_file::options::SliceFromFile;
 use crate::slice::slices_file::places::Found;
 use anyhow::{Context, bail};
@@ -44,21 +44,25 @@ pub struct Args {
     #[command(flatten)]
     pub from_file: SliceFromFile,
 
-    /// Refuse to start a program where the slice does not hold: the program is static, 32-bit,
-    /// set-user-ID or not loaded by glibc, sees a GPU without a limit, or there is no place for a
-    /// ledger. Without it, a warning says so
-    #[arg(long)]
+    /// Refuse to start a program where the slice would not hold: a static, 32-bit, set-user-ID or
+    /// non-glibc program, a GPU without a limit, or no place for a ledger. Without --strict, a
+    /// warning says so
+    #[arg(long, help_heading = STARTING)]
     pub strict: bool,
 
     /// Run this shell command when allocations of the slice are refused: at the 1st, the 10th, the
     /// 100th ... of them. GPUSLICE_EVENT_MESSAGE and other variables describe the refusal
-    #[arg(long, value_name = "COMMAND", requires = "slice")]
+    #[arg(long, value_name = "COMMAND", requires = "slice", help_heading = STARTING)]
     pub on_refusal: Option<OsString>,
 
-    /// Print what would be written, set and started, and the warnings or the refusal, without doing
-    /// it. The driver is queried. The exit status is that of the start
-    #[arg(long)]
+    /// Print what the start would write and set, with its warnings or its refusal, and do not
+    /// start. The driver is queried. The exit status is that of the start
+    #[arg(long, help_heading = STARTING)]
     pub dry_run: bool,
+
+    /// With --dry-run, print JSON
+    #[arg(long, requires = "dry_run", help_heading = STARTING)]
+    pub json: bool,
 
     /// The command and its arguments
     #[arg(
@@ -222,7 +226,11 @@ fn dry_run(args: &Args, found: Option<&Found>) -> anyhow::Result<u8> {
         plan.library.as_deref(),
         &plan.gaps,
     )?;
-    streams::print(preview.to_string().as_bytes())?;
+    let said = match args.json {
+        true => preview.to_json()?,
+        false => preview.to_string(),
+    };
+    streams::print(said.as_bytes())?;
     let name = args.command.first().cloned().unwrap_or_default();
     match program::check(&name) {
         Ok(()) => Ok(exit::SUCCESS),

@@ -202,7 +202,7 @@ fn hear(
             told = true;
             let (waited, end) = (bounds.quiet.as_secs(), bounds.patience.as_secs());
             tell(&format!(
-                "waiting for the NVIDIA driver since {waited} s ({why}); given up after {end} s"
+                "waiting for the NVIDIA driver for {waited} s ({why}); giving up after {end} s"
             ));
         }
         let next = if told { bounds.patience } else { bounds.quiet };
@@ -312,7 +312,7 @@ mod tests {
             assert!(start.elapsed() >= SHORT.patience);
             assert!(start.elapsed() < Duration::from_secs(60), "{hangs}");
             let line =
-                "waiting for the NVIDIA driver since 0 s (a test needs it); given up after 0 s";
+                "waiting for the NVIDIA driver for 0 s (a test needs it); giving up after 0 s";
             assert_eq!(told, [line]);
         }
     }

@@ -3,6 +3,8 @@
 //! runs in a temporary folder, which is removed.
 //! Law: takes no lock, starts no watcher, and leaves no file.
 
+mod json;
+
 use crate::driver::sim;
 use crate::launch::facts::{Facts, name_of};
 use crate::launch::plan::{NO_TMPFS, Plan};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::inventory::{Device, MigInstance};
-use crate::slice::options::PageCacheChoice;
+use crate::slice::choices::PageCacheChoice;
 use gpuslice_config::slice::{self, PresentAs, Total};
 use gpuslice_config::words::device::DeviceUuid;
 
@@ -94,8 +94,8 @@ fn a_limit_for_all_gpus_lists_each_and_whether_it_shares_memory() {
 #[test]
 fn every_option_reaches_the_slice() {
     let options = SliceOptions {
-        total: Some(crate::slice::options::TotalChoice::Device),
-        present_as: Some(crate::slice::options::PresentAsChoice::Discrete),
+        total: Some(crate::slice::choices::TotalChoice::Device),
+        present_as: Some(crate::slice::choices::PresentAsChoice::Discrete),
         headroom: Some(Headroom::Set(Bytes::mib(256))),
         reserve: Some(Bytes::ZERO),
         ..memory(Bytes::gib(8))

@@ -2,11 +2,11 @@
 //! Touches: slice files, ledgers, the environment variables that carry a slice.
 
 pub(crate) mod budget;
+pub(crate) mod choices;
 pub(crate) mod current;
 pub(crate) mod file;
 pub(crate) mod ledger;
 pub(crate) mod options;
-pub(crate) mod pressure_options;
 pub(crate) mod sizes;
 pub(crate) mod slices_file;
 pub(crate) mod visible_gpus;

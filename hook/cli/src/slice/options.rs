@@ -1,10 +1,11 @@
 //! The options that describe a slice and the machine it is on, shared by `run` and `check`.
 //! Touches: its arguments.
 
-use crate::slice::pressure_options::PressureChoice;
-use clap::{ArgGroup, Args, ValueEnum};
+use crate::slice::choices::{
+    ManagedChoice, PageCacheChoice, PresentAsChoice, PressureChoice, TotalChoice,
+};
+use clap::{ArgGroup, Args};
 use gpuslice_config::slice::threshold::Threshold;
-use gpuslice_config::slice::{Managed, PageCache, PresentAs, Total};
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::Bytes;
 use std::ffi::OsString;
@@ -16,137 +17,186 @@ use std::str::FromStr;
 #[command(group = ArgGroup::new("limit").args(["memory", "device"]).multiple(true))]
 #[command(group = ArgGroup::new("slice").args(["memory", "device", "config"]).multiple(true))]
 pub struct SliceOptions {
-    /// Limit every GPU to this much memory: 24GiB or 24576MiB (24Gi, 24G and 24GB are 24GiB; a
-    /// number without a unit counts bytes)
-    #[arg(long, value_name = "SIZE", value_parser = limit, allow_hyphen_values = true)]
+    /// Limit every GPU to this much memory, for example 24GiB or 24576MiB. All units are binary:
+    /// 24G and 24GB are 24GiB. A number without a unit counts bytes
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = limit,
+        allow_hyphen_values = true,
+        help_heading = LIMITS
+    )]
     pub memory: Option<Bytes>,
 
-    /// Limit one GPU, named by its index in nvidia-smi or its uuid; may be repeated
-    #[arg(long, value_name = "GPU=SIZE", value_parser = device_limit)]
+    /// Limit one GPU, named by its index in nvidia-smi or by its uuid. May be repeated
+    #[arg(long, value_name = "GPU=SIZE", value_parser = device_limit, help_heading = LIMITS)]
     pub device: Vec<DeviceLimit>,
 
-    /// What TOTAL shows: the slice, or the device's own total (for flags that are percentages
-    /// of the machine) [default: slice]
+    /// The total memory that programs see: the limit of the slice, or the device's own total for
+    /// programs whose flags are percentages of the machine [default: slice]
     #[arg(
         long,
         value_name = "slice|device",
         requires = "limit",
-        hide_possible_values = true
+        hide_possible_values = true,
+        help_heading = SEEN
     )]
     pub total: Option<TotalChoice>,
 
-    /// On unified memory, how the GPU presents itself: as uma, or as a discrete card, for programs
-    /// that read /proc/meminfo of an integrated one [default: uma]
+    /// How a GPU with unified memory presents itself: as integrated (uma), or as a discrete card.
+    /// Some programs read /proc/meminfo only for integrated GPUs [default: uma]
     #[arg(
         long,
         value_name = "uma|discrete",
         requires = "limit",
-        hide_possible_values = true
+        hide_possible_values = true,
+        help_heading = SEEN
     )]
     pub present_as: Option<PresentAsChoice>,
 
-    /// Report this much less than the limit, or, with "learned", the largest shortfall of earlier
-    /// runs of this --name with the same option
+    /// Report this much less memory than the limit. With "learned", it is the largest shortfall of
+    /// earlier runs of this --name with the same option
     #[arg(
         long,
         value_name = "SIZE|learned",
         requires = "limit",
         requires_if("learned", "name"),
         value_parser = headroom,
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        help_heading = SEEN
     )]
     pub headroom: Option<Headroom>,
 
-    /// On unified memory, what the host keeps for itself [default: by the machine's size]
-    #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
+    /// Keep this much memory free for the host [default: by the machine's size]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "limit",
+        value_parser = amount,
+        allow_hyphen_values = true,
+        help_heading = UNIFIED
+    )]
     pub reserve: Option<Bytes>,
 
-    /// On unified memory, how much host memory of the slice's processes is not charged to it
-    /// [default: 4GiB]
-    #[arg(long, value_name = "SIZE", requires = "limit", value_parser = amount, allow_hyphen_values = true)]
+    /// Charge the slice only for host memory of its processes beyond this amount [default: 4GiB]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "limit",
+        value_parser = amount,
+        allow_hyphen_values = true,
+        help_heading = UNIFIED
+    )]
     pub host_allowance: Option<Bytes>,
 
-    /// Managed memory (cuMemAllocManaged): count it at the call, or allow any amount, for programs
-    /// that oversubscribe on purpose; it is then neither counted nor limited [default: count]
+    /// Count managed memory (cuMemAllocManaged) when it is allocated, or allow any amount of it
+    /// without counting, for programs that oversubscribe on purpose [default: count]
     #[arg(
         long,
         value_name = "count|allow",
         requires = "limit",
-        hide_possible_values = true
+        hide_possible_values = true,
+        help_heading = LIMITS
     )]
     pub managed: Option<ManagedChoice>,
 
-    /// On unified memory, what happens when the host runs short: refuse what would go below the
-    /// reserve, or before that let PyTorch and malloc release what they only keep [default: refuse]
+    /// When the host runs short of memory, refuse allocations that would go below the reserve, or
+    /// before that make PyTorch and malloc release cached memory [default: refuse]
     #[arg(
         long,
         value_name = "refuse|release",
         requires = "limit",
-        hide_possible_values = true
+        hide_possible_values = true,
+        help_heading = UNIFIED
     )]
     pub pressure: Option<PressureChoice>,
 
-    /// When the host counts as short of memory; may be repeated. full: percent of time in which
-    /// everything waits for memory; available: memory that is left; request: the largest request
-    /// that is still granted then; used: percent of the slice; freed: the least memory that is
-    /// worth releasing
-    #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit")]
+    /// Set when the host counts as short of memory. May be repeated. WHAT is full (percent of time
+    /// in which all tasks wait for memory), available (memory that is left), request (the largest
+    /// request that is still granted), used (percent of the slice) or freed (the least memory that
+    /// is worth releasing)
+    #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", help_heading = UNIFIED)]
     pub threshold: Vec<Threshold>,
 
-    /// What becomes of model files' pages in the page cache: they stay, go when the file is closed
-    /// and unmapped, or go while it is loaded [default: drop on unified memory, else keep]
+    /// Keep model files in the page cache, drop each one after the program has closed and unmapped
+    /// it, or drop its pages also while it is loaded (drop-behind) [default: drop on unified
+    /// memory, else keep]
     #[arg(
         long,
         value_name = "keep|drop|drop-behind",
         requires = "limit",
-        hide_possible_values = true
+        hide_possible_values = true,
+        help_heading = PAGE_CACHE
     )]
     pub page_cache: Option<PageCacheChoice>,
 
-    /// Tell other slices, by locks on a model's file, which of its bytes are still needed, and
-    /// drop none that they need
-    #[arg(long, requires = "limit")]
+    /// Do not drop pages of a model file that another slice still needs. Slices with this option
+    /// tell each other by locks on the file
+    #[arg(long, requires = "limit", help_heading = PAGE_CACHE)]
     pub page_cache_share: bool,
 
-    /// Start even if other slices leave no room for this one on a GPU (or on the host, on unified
-    /// memory). FREE is then the memory that is left, and allocations can be refused below the
-    /// limit
-    #[arg(long, requires = "slice")]
+    /// Start even if other slices leave too little room on a GPU (or, with unified memory, on the
+    /// host). FREE is then the memory that is left, and allocations can be refused below the limit
+    #[arg(long, requires = "slice", help_heading = LIMITS)]
     pub overcommit: bool,
 
-    /// Only count: nothing is refused, and `gpuslice status` shows what is over the limit
-    #[arg(long, requires = "limit")]
+    /// Count memory, and refuse nothing. `gpuslice status` shows the excess over the limit
+    #[arg(long, requires = "limit", help_heading = LIMITS)]
     pub no_enforce: bool,
 
-    /// What logs and lists call the slice [default: run-PID]
-    #[arg(long, value_name = "NAME", requires = "limit", value_parser = name)]
+    /// The name of the slice in logs and lists [default: run-PID]
+    #[arg(long, value_name = "NAME", requires = "limit", value_parser = name, help_heading = STARTING)]
     pub name: Option<String>,
 
     /// Read the slice from this file [env: GPUSLICE_CONFIG]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "device"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["memory", "device"],
+        help_heading = LIMITS
+    )]
     pub config: Option<PathBuf>,
 
-    /// Run on a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor,
-    /// n1x, several (2xh200, rtx3090+h200) or a scenario file (machine.toml)
-    #[arg(long, value_name = "MACHINE")]
+    /// Use a simulated machine: rtx3090, h200, h200-mig, gb10, gb10-nvml-answers, orin, thor, n1x,
+    /// several (2xh200, rtx3090+h200) or a scenario file (machine.toml)
+    #[arg(long, value_name = "MACHINE", help_heading = STARTING)]
     pub sim: Option<String>,
 
-    /// Let the preloaded library say what it does: warn, info or debug [env: GPUSLICE_LOG]
-    #[arg(long, value_name = "LEVEL", value_parser = ["warn", "info", "debug"], hide_possible_values = true)]
+    /// Log messages of the preloaded library: warn, info or debug [env: GPUSLICE_LOG]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        value_parser = ["warn", "info", "debug"],
+        hide_possible_values = true,
+        help_heading = DIAGNOSTICS
+    )]
     pub log: Option<String>,
 
-    /// Append that to a file instead of standard error [env: GPUSLICE_LOG_FILE]
-    #[arg(long, value_name = "FILE")]
+    /// Append log messages to this file instead of standard error [env: GPUSLICE_LOG_FILE]
+    #[arg(long, value_name = "FILE", help_heading = DIAGNOSTICS)]
     pub log_file: Option<PathBuf>,
 
-    /// No slice and no preload at all, for comparisons
-    #[arg(long, conflicts_with_all = ["memory", "device", "config"])]
+    /// Use neither a slice nor the preloaded library, for comparisons
+    #[arg(long, conflicts_with_all = ["memory", "device", "config"], help_heading = STARTING)]
     pub bare: bool,
 
     /// The variables that a slices file sets for the command.
     #[arg(skip)]
     pub env: Vec<(OsString, OsString)>,
 }
+
+/// The heading of options that set limits.
+const LIMITS: &str = "Limits";
+/// The heading of options that change what programs see.
+const SEEN: &str = "What programs see";
+/// The heading of options for GPUs that share the host's memory.
+const UNIFIED: &str = "Unified memory";
+/// The heading of options for model files.
+const PAGE_CACHE: &str = "Page cache";
+/// The heading of options about the start of a program.
+pub(crate) const STARTING: &str = "Starting";
+/// The heading of options about messages and results.
+pub(crate) const DIAGNOSTICS: &str = "Diagnostics";
 
 impl SliceOptions {
     /// Whether the options describe a slice themselves.
@@ -163,81 +213,6 @@ pub enum Headroom {
     Set(Bytes),
     /// The headroom learned from earlier runs.
     Learned,
-}
-
-/// `--total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TotalChoice {
-    /// The slice's.
-    Slice,
-    /// The device's own.
-    Device,
-}
-
-/// `--managed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ManagedChoice {
-    /// Counted at the call.
-    Count,
-    /// Neither counted nor limited.
-    Allow,
-}
-
-impl From<ManagedChoice> for Managed {
-    fn from(choice: ManagedChoice) -> Managed {
-        match choice {
-            ManagedChoice::Count => Managed::Count,
-            ManagedChoice::Allow => Managed::Allow,
-        }
-    }
-}
-
-impl From<TotalChoice> for Total {
-    fn from(choice: TotalChoice) -> Total {
-        match choice {
-            TotalChoice::Slice => Total::Slice,
-            TotalChoice::Device => Total::Device,
-        }
-    }
-}
-
-/// `--present-as`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PresentAsChoice {
-    /// An integrated device.
-    Uma,
-    /// A discrete one.
-    Discrete,
-}
-
-impl From<PresentAsChoice> for PresentAs {
-    fn from(choice: PresentAsChoice) -> PresentAs {
-        match choice {
-            PresentAsChoice::Uma => PresentAs::Uma,
-            PresentAsChoice::Discrete => PresentAs::Discrete,
-        }
-    }
-}
-
-/// `--page-cache`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PageCacheChoice {
-    /// They stay.
-    Keep,
-    /// They go at the end.
-    Drop,
-    /// They go while the file is loaded.
-    DropBehind,
-}
-
-impl From<PageCacheChoice> for PageCache {
-    fn from(choice: PageCacheChoice) -> PageCache {
-        match choice {
-            PageCacheChoice::Keep => PageCache::Keep,
-            PageCacheChoice::Drop => PageCache::Drop,
-            PageCacheChoice::DropBehind => PageCache::DropBehind,
-        }
-    }
 }
 
 /// The limit of one GPU.

@@ -52,7 +52,7 @@ pub struct Holders(pub Vec<(String, Bytes)>);
 impl fmt::Display for Holders {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return out.write_str("nobody holds any");
+            return out.write_str("no slice holds any");
         }
         // A machine may have hundreds of slices, but a runtime shows only a few lines of an error.
         const SHOWN: usize = 12;

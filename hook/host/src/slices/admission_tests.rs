@@ -216,7 +216,7 @@ fn a_machine_with_hundreds_of_slices_does_not_fill_the_runtimes_log() {
         text.ends_with(" and 188 more") && text.len() < 300,
         "{text}"
     );
-    assert_eq!(Holders(Vec::new()).to_string(), "nobody holds any");
+    assert_eq!(Holders(Vec::new()).to_string(), "no slice holds any");
 }
 
 proptest! {

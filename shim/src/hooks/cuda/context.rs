@@ -22,7 +22,7 @@ use crate::account::{context_size, graphs, pools};
 use crate::answer::device;
 use crate::hooks::cuda::{green, pool};
 use crate::hooks::out;
-use crate::log::Piece::{Dec, Str};
+use crate::log::Piece::{Size, Str};
 use crate::log::counters;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -247,14 +247,14 @@ fn believed(measured: ContextGrowth) -> Bytes {
         ContextGrowth::By(size) => size,
         ContextGrowth::Unlikely { difference, usual } => {
             let line = [
-                Str("memory in use grew by "),
-                Dec(difference),
+                Str("memory in use grew with a context by "),
+                Size(Bytes::new(difference)),
                 Str(
-                    " bytes, too few or too many for a context (another program may have allocated); counted as ",
+                    ", too few or too many for a context (another program may have allocated); counted as ",
                 ),
-                Dec(usual),
+                Size(Bytes::new(usual)),
             ];
-            counters::CONTEXT.warn("context", &line);
+            counters::CONTEXT.warn(&line);
             usual
         }
     };

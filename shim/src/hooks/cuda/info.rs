@@ -142,7 +142,9 @@ unsafe fn show<T: Amount>(
     pool::settled(copy);
     let ordinal = device::current(copy);
     if ordinal.is_none() {
-        counters::FACTS.warn("query", &[Str("the current device is not known")]);
+        counters::FACTS.warn(&[Str(
+            "the current device is not known: the driver's answer stands",
+        )]);
     }
     let Some(device) = ordinal.and_then(|ordinal| device::cuda(slice, copy, ordinal)) else {
         return;
@@ -153,7 +155,7 @@ unsafe fn show<T: Amount>(
         (free, total) => {
             let total = total.or_else(|| driver_memory::total(copy, ordinal?));
             let Some(total) = total else {
-                counters::FACTS.warn("query", &[Str("the total is not known")]);
+                counters::FACTS.warn(&[Str("the total is not known: the driver's answer stands")]);
                 return;
             };
             answer::driver(total, free.unwrap_or(total))

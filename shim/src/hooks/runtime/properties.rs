@@ -78,14 +78,11 @@ pub(crate) unsafe fn device_properties_v2(
 #[cold]
 fn unknown(code: cudaError_t, version: i32) -> cudaError_t {
     let version = u64::try_from(version).unwrap_or(0);
-    counters::LAYOUT.warn(
-        "properties",
-        &[
-            Str("the layout of slice "),
-            Dec(version),
-            Str(" is not known"),
-        ],
-    );
+    counters::LAYOUT.warn(&[
+        Str("the layout of cudaDeviceProp in version "),
+        Dec(version),
+        Str(" is not known"),
+    ]);
     code
 }
 

@@ -85,9 +85,11 @@ fn what_is_free_is_granted_and_one_byte_more_is_out_of_memory() {
         let expected = "over 2 2 2 took=0\nall 0 free=0 one more 2 took=0\n";
         assert!(answer.stdout.ends_with(expected), "{answer:?}");
         let free = SLICE - CONTEXT * MIB;
+        let [refused, free, all] = [free + 2 * MIB, free, SLICE].map(Bytes::new);
         let line = format!(
-            "limit: refused {} bytes: {free} free of {SLICE} (time 1)\n",
-            free + 2 * MIB
+            " WARN refused {} on GPU 0: {} free of {all} (1st)\n",
+            refused.beside(free),
+            free.beside(refused),
         );
         assert!(answer.stderr.ends_with(&line), "{answer:?}");
         let ledger = bench.ledger();

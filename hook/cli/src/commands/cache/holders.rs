@@ -27,22 +27,24 @@ pub(super) struct Holder {
     pub(super) name: String,
 }
 
-/// Returns the processes that have mapped each of the files, in their order, and the number of
-/// processes that could not be read.
-pub(super) fn holders(files: &[Identity]) -> (Vec<Vec<Holder>>, usize) {
+/// Returns the processes that have mapped each of the files, in their order, and the processes that
+/// could not be read.
+pub(super) fn holders(files: &[Identity]) -> (Vec<Vec<Holder>>, Vec<Holder>) {
     let mut by_inode: HashMap<u64, Vec<usize>> = HashMap::new();
     for (place, file) in files.iter().enumerate() {
         by_inode.entry(file.inode).or_default().push(place);
     }
     let mut held = vec![BTreeMap::new(); files.len()];
-    let mut unseen = 0usize;
+    let mut unseen = Vec::new();
     for pid in processes() {
         let maps = match fs::read(format!("/proc/{pid}/maps")) {
             Ok(maps) => maps,
             Err(error) => {
                 // A process that has ended holds no pages.
-                let hidden = error.kind() == std::io::ErrorKind::PermissionDenied;
-                unseen = unseen.saturating_add(usize::from(hidden));
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    let name = name(pid);
+                    unseen.push(Holder { pid, name });
+                }
                 continue;
             }
         };

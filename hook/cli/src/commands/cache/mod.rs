@@ -27,11 +27,11 @@ use survey::Surveyed;
 /// Which files are meant.
 #[derive(clap::Args, Debug)]
 pub struct Files {
-    /// In folders, every file, and not only what model files are called
+    /// In folders, take every file, and not only files with names of model files
     #[arg(long)]
     pub all: bool,
 
-    /// In folders, files with this suffix; may be repeated
+    /// In folders, take files with this suffix. May be repeated
     #[arg(long, value_name = "SUFFIX", conflicts_with = "all", default_values = choose::SUFFIXES, hide_default_value = true)]
     pub suffix: Vec<String>,
 
@@ -61,11 +61,12 @@ pub struct DropArgs {
     #[command(flatten)]
     pub files: Files,
 
-    /// Say what would be dropped, and drop nothing
+    /// Report what would be dropped, and drop nothing
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Also what this process has mapped, while it runs; without PATH, all model files it has
+    /// Drop also the pages that this process has mapped, while it runs. Without PATH, take all model
+    /// files that it has mapped
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub live: Option<u32>,
 }
@@ -80,26 +81,31 @@ pub struct ResidencyArgs {
 
     #[command(flatten)]
     pub files: Files,
+
+    /// Print only the sums, and no line for each file
+    #[arg(long, conflicts_with = "json")]
+    pub summary: bool,
 }
 
 const DROP_NOTES: &str = "\
-In folders, and below them, the files are those called safetensors, gguf, ggml, pt, pth, bin, ckpt,
-onnx, npy, npz, h5, msgpack, engine or tflite, and those named after their checksum, as stores of
-models name them. A file that is named is meant whatever it is called, and links are followed.
-Nothing is lost: what is dirty is written first, and what is read again is read from the device.
+In folders and below them, model files are those with the suffix safetensors, gguf, ggml, pt, pth,
+bin, ckpt, onnx, npy, npz, h5, msgpack, engine or tflite, and those whose name is a checksum, as in
+stores of models. A file that is named itself is taken whatever its name is. Links are followed. No
+data is lost: dirty pages are written first, and pages that are read again come from the device.
 
-What stays is named, with the reason: pages that a process has mapped stay until it unmaps them (as
-root, all such processes are seen), or give it --live, which makes the process fault them in again
-when it touches them. Files on tmpfs, memfd, ramfs and hugetlbfs are memory and cannot be dropped;
-ZFS keeps a cache of its own, which this does not reach.
+Pages that a process has mapped stay until it unmaps them. The output names these processes; root
+sees all of them. With --live, the process loses its pages too, and faults them in again when it
+touches them. Files on tmpfs, memfd, ramfs and hugetlbfs are memory and cannot be dropped. ZFS keeps
+a cache of its own, which drop-cache does not reach.
 
-The exit status is 0 only when all that could be dropped is seen to be gone. With --dry-run it, the
-states and what is said to be there after are what would be: left is what processes have in their
-page tables.
+Exit status: 0 all pages that could be dropped are verified to be gone; 1 some are left, or their
+state is unknown; 125 usage error, or gpuslice itself failed. With --dry-run, the exit status and the
+states are those that a real run would have.
 
-JSON: files [path, size, state (dropped, not-cached, left, not-droppable, unknown, unreadable; with
---dry-run also cached), before, after, dirty, counted_by, why, mapped_by [pid, name]], before,
-after, seconds, dry_run, unseen_processes. Amounts are bytes; null is what is not known.
+JSON: schema, files [path, size, state (dropped, not-cached, left, not-droppable, unknown,
+unreadable; with --dry-run also cached), before, after, dirty, counted_by, why, mapped_by [pid,
+name]], before, after, seconds, dry_run, unseen_processes [pid, name] (whose mappings cannot be
+read). Amounts are bytes; null means unknown.
 
 Examples:
   gpuslice drop-cache /models
@@ -107,15 +113,20 @@ Examples:
   gpuslice drop-cache --live $(pidof llama-server)       what it has mapped, while it serves";
 
 const RESIDENCY_NOTES: &str = "\
-Which files are meant is as with drop-cache. Bytes are counted by cachestat(2), on overlays and on
-kernels older than 6.5 by mincore(2). The kernel tells them only to the owner of a file, to who may
-write it, and to root; to others the answer is unknown, and the exit status 1.
+The files are those of drop-cache, the largest cached amount first. Files of which nothing is cached
+have no line. The kernel reports the amounts by cachestat(2), and by mincore(2) on overlays and
+before Linux 6.5. It reports them only to the owner of a file, to users who may write the file, and
+to root. For other users the amount is unknown (?).
 
-JSON: files [path, size, state (cached, not-cached, not-droppable, unknown, unreadable), before,
-dirty, counted_by, why], before, seconds. Amounts are bytes; null is what is not known.
+Exit status: 0 all amounts are known; 1 some are unknown; 125 usage error, or gpuslice itself failed.
+
+JSON: schema, files [path, size, state (cached, not-cached, not-droppable, unknown, unreadable),
+before (the cached amount), dirty, counted_by, why], before, seconds. Amounts are bytes; null means
+unknown.
 
 Examples:
   gpuslice residency /models/llama.gguf
+  gpuslice residency --summary ~/.cache/huggingface
   gpuslice residency --all --json /var/lib/containers";
 
 /// Reports how much of the files is in the page cache.
@@ -128,8 +139,8 @@ pub(crate) fn residency(args: &ResidencyArgs) -> anyhow::Result<u8> {
     let files = files.into_iter().map(|file| file.report).collect();
     let report = Report::new(files, start.elapsed());
     let said = match args.files.json {
-        true => report.json()?,
-        false => report.residency(),
+        true => report.residency_json()?,
+        false => report.residency(args.summary),
     };
     streams::print(said.as_bytes())?;
     Ok(report.residency_status())
@@ -168,7 +179,7 @@ pub(crate) fn drop_cache(args: &DropArgs) -> anyhow::Result<u8> {
     let mut report = Report::new(files, start.elapsed());
     (report.dry_run, report.unseen_processes) = (args.dry_run, unseen);
     let said = match args.files.json {
-        true => report.json()?,
+        true => report.drop_cache_json()?,
         false => report.drop_cache(),
     };
     streams::print(said.as_bytes())?;
@@ -247,7 +258,7 @@ fn share(amount: u64, part: u64, whole: u64) -> u64 {
 }
 
 /// Finds the processes that have mapped the files that are left.
-fn name_holders(files: &mut [Surveyed]) -> usize {
+fn name_holders(files: &mut [Surveyed]) -> Vec<Holder> {
     let is_left =
         |file: &&mut Surveyed| file.report.state == State::Left && file.report.why.is_none();
     let mut left: Vec<&mut Surveyed> = files.iter_mut().filter(is_left).collect();
@@ -263,7 +274,7 @@ fn name_holders(files: &mut [Surveyed]) -> usize {
 
 /// Predicts what would be left of each cached file. `live` is the process whose mappings would be
 /// paged out.
-fn foresee(files: &mut [Surveyed], live: Option<u32>) -> usize {
+fn foresee(files: &mut [Surveyed], live: Option<u32>) -> Vec<Holder> {
     let is_cached = |file: &&mut Surveyed| file.report.state == State::Cached;
     let mut cached: Vec<&mut Surveyed> = files.iter_mut().filter(is_cached).collect();
     let (held, unseen) = holders_of(&cached);
@@ -283,11 +294,10 @@ fn foresee(files: &mut [Surveyed], live: Option<u32>) -> usize {
     unseen
 }
 
-/// Returns the processes that have mapped each file, and the number of processes that could not be
-/// read.
-fn holders_of(files: &[&mut Surveyed]) -> (Vec<(Identity, Vec<Holder>)>, usize) {
+/// Returns the processes that have mapped each file, and the processes that could not be read.
+fn holders_of(files: &[&mut Surveyed]) -> (Vec<(Identity, Vec<Holder>)>, Vec<Holder>) {
     if files.is_empty() {
-        return (Vec::new(), 0);
+        return (Vec::new(), Vec::new());
     }
     let identities: Vec<_> = files.iter().filter_map(|file| file.mapped_as()).collect();
     let (held, unseen) = holders::holders(&identities);

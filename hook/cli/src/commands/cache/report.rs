@@ -2,12 +2,12 @@
 //! Touches: its arguments.
 
 use super::holders::Holder;
-use crate::base::exit;
 use crate::base::text::{self, aligned, printable};
+use crate::base::{exit, json};
 use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The state of a file.
@@ -84,11 +84,20 @@ impl FileReport {
         }
     }
 
-    fn name(&self) -> String {
-        match self.path.to_str() {
-            Some(text) => printable(text),
-            None => printable(&self.path.to_string_lossy()),
+    fn resident(&self) -> ResidentFile<'_> {
+        ResidentFile {
+            path: &self.path,
+            size: self.size,
+            state: self.state,
+            before: self.before,
+            dirty: self.dirty,
+            counted_by: self.counted_by,
+            why: self.why.as_deref(),
         }
+    }
+
+    fn name(&self) -> String {
+        printable(&self.path.to_string_lossy())
     }
 
     /// Returns the reason for the file's state.
@@ -96,11 +105,7 @@ impl FileReport {
         if self.why.is_none() && self.mapped_by.is_empty() {
             return String::new();
         }
-        let holders: Vec<String> = self
-            .mapped_by
-            .iter()
-            .map(|holder| format!("{} (pid {})", printable(&holder.name), holder.pid))
-            .collect();
+        let holders: Vec<String> = self.mapped_by.iter().map(Holder::shown).collect();
         match (&self.why, holders.is_empty()) {
             (Some(why), _) => printable(why),
             (None, false) => format!("mapped by {}", holders.join(", ")),
@@ -113,13 +118,45 @@ const NOT_TOLD: &str =
     "only the owner, users who may write the file, and root may see how much is cached";
 
 /// The complete report.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct Report {
     pub(super) files: Vec<FileReport>,
     pub(super) dry_run: bool,
     pub(super) seconds: f64,
-    /// The number of processes whose mappings could not be read.
-    pub(super) unseen_processes: usize,
+    /// The processes whose mappings could not be read.
+    pub(super) unseen_processes: Vec<Holder>,
+}
+
+/// The JSON of `drop-cache`.
+#[derive(Serialize)]
+struct DropJson<'a> {
+    files: &'a [FileReport],
+    before: u64,
+    after: u64,
+    seconds: f64,
+    dry_run: bool,
+    unseen_processes: &'a [Holder],
+}
+
+/// The JSON of `residency`.
+#[derive(Serialize)]
+struct ResidencyJson<'a> {
+    files: Vec<ResidentFile<'a>>,
+    before: u64,
+    seconds: f64,
+}
+
+/// A file in the JSON of `residency`.
+#[derive(Serialize)]
+struct ResidentFile<'a> {
+    #[serde(serialize_with = "text::serialize_path")]
+    path: &'a Path,
+    size: u64,
+    state: State,
+    before: Option<u64>,
+    dirty: Option<u64>,
+    counted_by: Option<&'static str>,
+    why: Option<&'a str>,
 }
 
 impl Report {
@@ -129,22 +166,35 @@ impl Report {
             files,
             dry_run: false,
             seconds: took.as_secs_f64(),
-            unseen_processes: 0,
+            unseen_processes: Vec::new(),
         }
     }
 
-    /// Formats the report as JSON.
+    /// Formats the report of `drop-cache` as JSON.
     ///
     /// # Errors
     /// When the report cannot be serialized.
-    pub(super) fn json(&self) -> serde_json::Result<String> {
-        let sum = |part: fn(&FileReport) -> Option<u64>| self.sum(|_| true, part).get();
-        let mut value = serde_json::to_value(self)?;
-        if let Some(object) = value.as_object_mut() {
-            object.insert("before".to_owned(), sum(|file| file.before).into());
-            object.insert("after".to_owned(), sum(|file| file.after).into());
-        }
-        Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
+    pub(super) fn drop_cache_json(&self) -> serde_json::Result<String> {
+        json::document(&DropJson {
+            files: &self.files,
+            before: self.sum(|_| true, |file| file.before).get(),
+            after: self.sum(|_| true, |file| file.after).get(),
+            seconds: self.seconds,
+            dry_run: self.dry_run,
+            unseen_processes: &self.unseen_processes,
+        })
+    }
+
+    /// Formats the report of `residency` as JSON.
+    ///
+    /// # Errors
+    /// When the report cannot be serialized.
+    pub(super) fn residency_json(&self) -> serde_json::Result<String> {
+        json::document(&ResidencyJson {
+            files: self.files.iter().map(FileReport::resident).collect(),
+            before: self.sum(|_| true, |file| file.before).get(),
+            seconds: self.seconds,
+        })
     }
 
     fn sum(
@@ -156,23 +206,33 @@ impl Report {
         parts.fold(Bytes::ZERO, |sum, part| sum.plus(Bytes::new(part)))
     }
 
-    /// Formats the output of `gpuslice residency`.
-    pub(super) fn residency(&self) -> String {
-        let mut rows = vec![["RESIDENT", "OF", "FILE"].map(str::to_owned)];
-        for file in self.files.iter().filter(|file| file.before != Some(0)) {
-            let resident = match file.before {
-                Some(bytes) => Bytes::new(bytes).to_string(),
-                None => "?".to_owned(),
-            };
+    /// Formats the output of `gpuslice residency`: a line for each cached file, unless only the
+    /// sums are wanted, and the sums.
+    pub(super) fn residency(&self, summary: bool) -> String {
+        let mut shown: Vec<&FileReport> = self
+            .files
+            .iter()
+            .filter(|file| file.before != Some(0))
+            .collect();
+        // Unknown amounts come last.
+        shown.sort_by_key(|file| (std::cmp::Reverse(file.before), &file.path));
+        let mut rows = vec![["CACHED", "PART", "OF", "FILE"].map(str::to_owned)];
+        for file in shown {
+            let cached = file.before.map(Bytes::new);
             let name = match file.reason() {
                 reason if reason.is_empty() => file.name(),
                 reason => format!("{} ({reason})", file.name()),
             };
-            rows.push([resident, Bytes::new(file.size).to_string(), name]);
+            rows.push([
+                cached.map_or("?".to_owned(), |cached| cached.to_string()),
+                part(file.before, file.size),
+                Bytes::new(file.size).to_string(),
+                name,
+            ]);
         }
-        let table = match rows.len() {
-            1 => String::new(),
-            _ => aligned(&rows),
+        let table = match summary {
+            true => String::new(),
+            false => aligned(&rows),
         };
         let is_known = |file: &&FileReport| file.before.is_some();
         let known = self.files.iter().filter(is_known).count();
@@ -182,10 +242,12 @@ impl Report {
             self.sum(is_one, |file| Some(file.size))
         };
         let unknown = self.files.len().saturating_sub(known);
+        let sum = self.sum(|_| true, |file| file.before);
         let seen = format!(
-            "{} of {} cached, in {} of {}\n",
-            self.sum(|_| true, |file| file.before),
+            "{} of {} cached ({}), in {} of {}\n",
+            sum,
             size(true),
+            part(Some(sum.get()), size(true).get()),
             cached.count(),
             files(known),
         );
@@ -237,13 +299,26 @@ impl Report {
                 self.sum(|_| true, |file| file.after),
             ),
         };
-        let unseen = match (self.unseen_processes, self.dry_run || self.has(State::Left)) {
-            (0, _) | (_, false) => String::new(),
-            (count, true) => {
-                format!("processes whose mappings cannot be read: {count}\n")
-            }
+        let unseen = match self.dry_run || self.has(State::Left) {
+            true => self.unseen(),
+            false => String::new(),
         };
         format!("{}{unseen}{end}", aligned(&rows))
+    }
+
+    /// Names the processes whose mappings cannot be read.
+    fn unseen(&self) -> String {
+        const NAMED: usize = 5;
+        let all = &self.unseen_processes;
+        if all.is_empty() {
+            return String::new();
+        }
+        let mut named: Vec<String> = all.iter().take(NAMED).map(Holder::shown).collect();
+        let rest = all.len().saturating_sub(NAMED);
+        if rest > 0 {
+            named.push(format!("{rest} more"));
+        }
+        format!("mappings cannot be read of {}\n", named.join(", "))
     }
 
     fn has(&self, state: State) -> bool {
@@ -267,6 +342,27 @@ impl Report {
             true => exit::LEFT,
             false => exit::SUCCESS,
         }
+    }
+}
+
+impl Holder {
+    /// The process in a sentence.
+    fn shown(&self) -> String {
+        format!("{} (pid {})", printable(&self.name), self.pid)
+    }
+}
+
+/// Formats a part of a whole in percent: `?` if it is unknown, `<1%` if it is not nothing.
+fn part(part: Option<u64>, whole: u64) -> String {
+    let Some(bytes) = part else {
+        return "?".to_owned();
+    };
+    let percent = u128::from(bytes).saturating_mul(100);
+    match percent.checked_div(u128::from(whole)) {
+        None => "-".to_owned(),
+        Some(0) if bytes > 0 => "<1%".to_owned(),
+        // The last page of a file counts as a whole one.
+        Some(percent) => format!("{}%", percent.min(100)),
     }
 }
 
@@ -295,28 +391,5 @@ impl fmt::Display for Rate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(files: &[Option<u64>]) -> String {
-        let files = files.iter().map(|before| FileReport {
-            before: *before,
-            ..FileReport::new("/m/a.gguf".into(), 8 << 20, State::Cached)
-        });
-        Report::new(files.collect(), Duration::ZERO).residency()
-    }
-
-    #[test]
-    fn what_may_not_be_read_is_unknown_and_not_nothing() {
-        let last = |text: String| text.lines().next_back().unwrap().to_owned();
-        let unknown = "cached amount unknown for 2 files (16.00 MiB)";
-        assert_eq!(last(seen(&[None, None])), unknown);
-        assert!(!seen(&[None, None]).contains("0 B"));
-        let some = seen(&[Some(4 << 20), None]);
-        let known = "4.00 MiB of 8.00 MiB cached, in 1 of 1 file\n\
-                     cached amount unknown for 1 file (8.00 MiB)\n";
-        assert!(some.ends_with(known), "{some}");
-        let all = "4.00 MiB of 16.00 MiB cached, in 1 of 2 files";
-        assert_eq!(last(seen(&[Some(4 << 20), Some(0)])), all);
-    }
-}
+#[path = "report_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@
 use super::choose::{Candidate, Walk, has_suffix};
 use super::filesystem::Filesystem;
 use super::holders::Identity;
+use super::progress::Progress;
 use super::report::{FileReport, State};
 use super::resident::{Resident, resident};
 use nix::fcntl::OFlag;
@@ -35,13 +36,14 @@ pub(super) struct Surveyed {
 
 /// Finds all selected files. Each file is listed once, however many names it has.
 pub(super) fn survey(paths: &[PathBuf], suffixes: Option<&[String]>) -> Vec<Surveyed> {
+    let progress = &Progress::of_files("looking at");
     let wanted = |path: &Path| suffixes.is_none_or(|suffixes| has_suffix(path, suffixes));
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let shares: Vec<Vec<Surveyed>> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads.min(THREADS))
             .map(|_| {
                 let (found, next) = mpsc::channel();
-                (found, scope.spawn(|| survey_found(next)))
+                (found, scope.spawn(|| survey_found(next, progress)))
             })
             .collect();
         let mut batch = Vec::new();
@@ -98,7 +100,7 @@ const THREADS: usize = 4;
 /// The number of files per message: a message costs more than a file.
 const BATCH: usize = 128;
 
-fn survey_found(found: mpsc::Receiver<Vec<Candidate>>) -> Vec<Surveyed> {
+fn survey_found(found: mpsc::Receiver<Vec<Candidate>>, progress: &Progress) -> Vec<Surveyed> {
     // A separate descriptor table for this thread, so that open and close do not wait for other
     // threads. (/proc/self shows another table.)
     let _shared_where_that_fails = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES);
@@ -111,7 +113,10 @@ fn survey_found(found: mpsc::Receiver<Vec<Candidate>>) -> Vec<Surveyed> {
         },
         Candidate::Unreadable(path, error) => Some(unreadable(path, &error)),
     };
-    let mut surveyed: Vec<Surveyed> = found.into_iter().flatten().filter_map(one).collect();
+    let found = found
+        .into_iter()
+        .inspect(|batch| progress.advance(batch.len() as u64));
+    let mut surveyed: Vec<Surveyed> = found.flatten().filter_map(one).collect();
     // Sorted here in parallel: at the end, all other threads would wait.
     surveyed.sort_unstable_by(|one, other| one.path().cmp(other.path()));
     surveyed

@@ -189,7 +189,7 @@ impl Starter<'_> {
 
     fn tell_waiting(&self, route: Route, doing: &str) {
         (self.tell)(&format!(
-            "waiting for the NVIDIA driver since {} s ({doing}, by {}); given up after {} s",
+            "waiting for the NVIDIA driver for {} s ({doing}, by {}); giving up after {} s",
             self.quiet.as_secs(),
             route.name(),
             self.timeout.as_secs()
@@ -253,7 +253,8 @@ mod tests {
         let (events, end) = starter.listen(Route::DlsymLocal, child).unwrap();
         let early = End::Early("no answer in 0 s".to_owned(), "starting".to_owned());
         assert_eq!((events, end), (Vec::new(), early));
-        let line = "waiting for the NVIDIA driver since 0 s (starting, by dlsym-local); given up after 0 s";
+        let line =
+            "waiting for the NVIDIA driver for 0 s (starting, by dlsym-local); giving up after 0 s";
         let look = format!("the NVIDIA driver does not answer; {LOOK}");
         assert_eq!(told.into_inner(), [line, &look]);
     }

@@ -41,6 +41,7 @@ use report::Report;
 use slice_shown::SliceShown;
 use std::time::Duration;
 use survey::Survey;
+use table::Look;
 use timeout::Timeout;
 
 /// Query every memory API by every route and compare the answers
@@ -54,12 +55,12 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// List every function and route with its answer
+    /// Show the table of answers also if they agree, and every function and route with its answer
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
 
-    /// Seconds that one route may take [default: 120 for the first, which may have to load the
-    /// driver; for the others three times as long as the first took, and at least 10]
+    /// The seconds that one route may take [default: 120 for the first route, which may have to
+    /// load the driver; for each other route, three times the first one's time, and at least 10]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
 }
@@ -68,7 +69,8 @@ fn help() -> String {
     format!(
         "\
 Without options, check queries the memory as any program that is started here would. Inside
-`gpuslice run` or a container with a slice, it queries that slice.
+`gpuslice run` or a container with a slice, it queries that slice. The verdict comes first. The table
+of answers follows if they disagree, or with --verbose.
 
 Routes:
 {}
@@ -76,8 +78,8 @@ Exit status: 0 all answers agree (CONSISTENT); 1 answers disagree or the slice i
 (INCONSISTENT), or in a slice a function could not be queried (INCOMPLETE); 2 no working NVIDIA
 driver; 125 usage error, or gpuslice itself failed.
 
-JSON: consistent; slice (null without one: path, name, memory, total, present_as, headroom,
-devices, error); shim (the path of libgpuslice.so, or null where a program did not load it);
+JSON: schema; consistent; error (the reason why no driver works, or null); slice (null without one: path, name, limit, total, present_as, headroom,
+devices [device, limit], error); shim (the path of libgpuslice.so, or null where a program did not load it);
 devices [device, name, integrated]; rows [device, api, route, total, free, used, reserved,
 integrated, error]; disagreements [text]; incomplete [text] (functions of a slice that could not be
 queried, and why); skipped [api, route, why]; notes [text]. Amounts are bytes, as the function
@@ -170,8 +172,7 @@ fn no_driver(
     // Without a driver no limit applies, but an unusable slice is still reported.
     let unusable = slice.as_ref().and_then(|shown| shown.error.clone());
     if args.json {
-        let mut report = Report::new(survey, slice, None);
-        report.verdict.disagreements.insert(0, why.clone());
+        let report = Report::without_driver(survey, slice, why.clone());
         streams::print(report.to_json()?.as_bytes())?;
     }
     if let Some(error) = unusable {
@@ -184,7 +185,7 @@ fn no_driver(
 fn finish(args: &Args, report: &Report) -> anyhow::Result<u8> {
     let text = match args.json {
         true => report.to_json()?,
-        false => table::table(report, args.verbose),
+        false => table::text(report, &Look::of_output(args.verbose)),
     };
     streams::print(text.as_bytes())?;
     Ok(match report.consistent() {

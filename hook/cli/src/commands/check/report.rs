@@ -9,6 +9,7 @@ use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::unasked::Unasked;
 use super::verdict::{DeviceVerdict, Verdict, judge};
+use crate::base::json;
 use crate::slice::current as current_slice;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::units::Bytes;
@@ -26,14 +27,19 @@ pub(super) struct Report {
     pub(super) incomplete: Vec<String>,
     /// The reason why programs cannot use the ledger.
     ledger_fault: Option<String>,
+    /// Notes on differences that only the table shows.
+    pub(super) table_notes: Vec<String>,
     /// Further notes for the user.
     pub(super) notes: Vec<String>,
+    /// The reason why nothing could be queried.
+    error: Option<String>,
 }
 
 /// The JSON output; its keys come in this order.
 #[derive(Serialize)]
 struct Json<'a> {
     consistent: bool,
+    error: Option<&'a str>,
     slice: Option<&'a SliceShown>,
     shim: Option<&'a str>,
     devices: Vec<JsonDevice<'a>>,
@@ -41,7 +47,7 @@ struct Json<'a> {
     disagreements: &'a [String],
     incomplete: &'a [String],
     skipped: &'a [Skipped],
-    notes: &'a [String],
+    notes: &'a [&'a str],
 }
 
 #[derive(Serialize)]
@@ -91,9 +97,10 @@ impl Report {
                 "{library} cannot be loaded, so it was not queried: {why}"
             ));
         }
-        notes.extend(narrow(&survey));
+        let mut table_notes: Vec<String> = narrow(&survey).into_iter().collect();
         for device in &verdict.devices {
-            notes.extend(notes_on(device, &survey));
+            table_notes.extend(reserved(device));
+            notes.extend(hidden(device, &survey));
             notes.extend(untold(device, &survey, limits));
         }
         for device in &survey.unplaced {
@@ -113,7 +120,21 @@ impl Report {
             verdict,
             incomplete,
             ledger_fault,
+            table_notes,
             notes,
+            error: None,
+        }
+    }
+
+    /// The result where no driver works: nothing was compared.
+    pub(super) fn without_driver(
+        survey: Survey,
+        slice: Option<SliceShown>,
+        error: String,
+    ) -> Report {
+        Report {
+            error: Some(error),
+            ..Report::new(survey, slice, None)
         }
     }
 
@@ -165,8 +186,10 @@ impl Report {
             name,
             integrated: integrated(uuid),
         });
-        let mut text = serde_json::to_string_pretty(&Json {
+        let notes: Vec<&str> = self.all_notes().collect();
+        json::document(&Json {
             consistent: self.consistent(),
+            error: self.error.as_deref(),
             slice: self.slice.as_ref(),
             shim: self.shim(),
             devices: devices.collect(),
@@ -174,10 +197,14 @@ impl Report {
             disagreements: &self.verdict.disagreements,
             incomplete: &self.incomplete,
             skipped: &self.survey.skipped,
-            notes: &self.notes,
-        })?;
-        text.push('\n');
-        Ok(text)
+            notes: &notes,
+        })
+    }
+
+    /// Returns all notes.
+    pub(super) fn all_notes(&self) -> impl Iterator<Item = &str> {
+        let all = self.notes.iter().chain(&self.table_notes);
+        all.map(String::as_str)
     }
 }
 
@@ -229,37 +256,37 @@ fn narrow(survey: &Survey) -> Option<String> {
         width == Width::Saturated32 && asked.row.reading.total == Some(width.cut(u64::MAX))
     });
     cut.then(|| {
-        "cuMemGetInfo and cuDeviceTotalMem return 32 bits: 4 GiB or more reads as 4 GiB less a byte"
+        "cuMemGetInfo and cuDeviceTotalMem return 32-bit values: 4 GiB or more is shown as 4 GiB \
+         less one byte"
             .to_owned()
     })
 }
 
-fn notes_on(device: &DeviceVerdict, survey: &Survey) -> Vec<String> {
+/// Returns the note about memory that the driver reserves.
+fn reserved(device: &DeviceVerdict) -> Option<String> {
     let uuid = &device.uuid;
-    let mut notes = Vec::new();
-    if let Some(SetAside { bytes, told }) = device.set_aside {
-        let bytes = Bytes::new(bytes);
-        let counts = match told {
-            true => format!("NVML counts {bytes} as reserved, which CUDA leaves out"),
-            false => format!(
-                "NVML counts {bytes} as used that CUDA leaves out, and this driver is too old to \
-                 call it reserved"
-            ),
-        };
-        notes.push(format!(
-            "{uuid}: {counts}; it is taken out of NVML's total and used before they are compared"
-        ));
-    }
+    let SetAside { bytes, told } = device.set_aside?;
+    let bytes = Bytes::new(bytes);
+    let counts = match told {
+        true => format!("NVML counts {bytes} as reserved, which CUDA leaves out"),
+        false => format!(
+            "NVML counts {bytes} as used that CUDA leaves out, and this driver is too old to call \
+             it reserved"
+        ),
+    };
+    Some(format!(
+        "{uuid}: {counts}; it is subtracted from NVML's total and used before the comparison"
+    ))
+}
+
+/// Returns the note about a device that CUDA does not list.
+fn hidden(device: &DeviceVerdict, survey: &Survey) -> Option<String> {
+    let uuid = &device.uuid;
     let visible = survey
         .asked
         .iter()
         .any(|asked| asked.row.device == *uuid && !apis::is_nvml(&asked.row.api));
-    if !visible {
-        notes.push(format!(
-            "{uuid}: CUDA does not list this device, so only NVML was queried"
-        ));
-    }
-    notes
+    (!visible).then(|| format!("{uuid}: CUDA does not list this device, so only NVML was queried"))
 }
 
 /// Returns the note why NVML and CUDA may differ in a slice on a driver before R510.

@@ -20,6 +20,7 @@ pub(super) struct SliceShown {
     /// The slice's name.
     pub(super) name: Option<String>,
     /// The budget of every device that is not listed.
+    #[serde(rename = "limit")]
     pub(super) memory: Option<u64>,
     /// The setting for the reported total.
     pub(super) total: Option<&'static str>,
@@ -42,6 +43,7 @@ pub(super) struct DeviceShown {
     /// Its uuid.
     pub(super) device: String,
     /// Its budget.
+    #[serde(rename = "limit")]
     pub(super) memory: Option<u64>,
 }
 

@@ -1,61 +1,207 @@
-//! Formats the result of `check` for a person: the distinct answers and their sources, then the
-//! verdict.
-//! Touches: its arguments.
+//! Formats the result of `check` for a person: the verdict and its cause, then, if the answers
+//! disagree or the user asks for it, the distinct answers and their sources.
+//! Touches: its arguments; the terminal's width.
 
 use super::answers::Says;
 use super::attribution::{Askers, askers, everybody};
 use super::query::row::{Row, Skipped};
 use super::report::Report;
 use super::verdict::DeviceVerdict;
+use crate::base::terminal::{self, Colour};
+use crate::base::text::wrapped;
 use gpuslice_config::words::units::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+/// How the result is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Whether everything is shown.
+    pub(super) verbose: bool,
+    /// The longest line, in characters.
+    pub(super) width: usize,
+    /// Whether the verdict has a colour.
+    pub(super) colour: bool,
+}
+
+impl Look {
+    /// The form for standard output.
+    pub(super) fn of_output(verbose: bool) -> Look {
+        Look {
+            verbose,
+            width: terminal::width(),
+            colour: terminal::shows_colour(),
+        }
+    }
+
+    /// Writes a text, wrapped.
+    fn write(&self, out: &mut String, text: &str) -> fmt::Result {
+        let lines = wrapped(text, self.width);
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
+}
+
 /// Formats the report as text.
-pub(super) fn table(report: &Report, verbose: bool) -> String {
+pub(super) fn text(report: &Report, look: &Look) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = write_table(&mut text, report, verbose);
+    let _ = write_report(&mut text, report, look);
     text
 }
 
-fn write_table(out: &mut String, report: &Report, verbose: bool) -> fmt::Result {
-    if let Some(cause) = report.cause() {
-        for line in wrapped(&format!("INCONSISTENT: {cause}"), WIDTH) {
-            writeln!(out, "{line}")?;
-        }
+fn write_report(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
+    let has_table = look.verbose || !report.consistent();
+    write_verdict(out, report, look)?;
+    if has_table {
         writeln!(out)?;
     }
-    write_slice(out, report)?;
-    match report.shim() {
-        Some(path) => writeln!(out, "library  {path}")?,
-        None => writeln!(out, "library  not loaded")?,
+    write_slice(out, report, look)?;
+    if has_table {
+        let library = report.shim().unwrap_or("not loaded");
+        look.write(out, &format!("library  {library}"))?;
+        for device in &report.verdict.devices {
+            write_device(out, report, device, look)?;
+        }
+    } else {
+        write_devices(out, report, look)?;
     }
-    for device in &report.verdict.devices {
-        write_device(out, report, device)?;
-    }
-    if verbose {
+    if look.verbose {
         write_rows(out, report)?;
     }
-    write_skipped(out, report, verbose)?;
-    if !report.notes.is_empty() {
+    if has_table {
+        write_skipped(out, report, look)?;
+    }
+    let own = report.notes.iter();
+    let of_table = report.table_notes.iter().filter(|_| has_table);
+    let mut notes = own.chain(of_table).peekable();
+    if has_table && notes.peek().is_some() {
         writeln!(out)?;
     }
-    for note in &report.notes {
-        for line in wrapped(&format!("note: {note}"), WIDTH) {
-            writeln!(out, "{line}")?;
-        }
+    for note in notes {
+        look.write(out, &format!("note: {note}"))?;
     }
-    write_verdict(out, report)
+    write_all_faults(out, report, look)
 }
 
-fn write_skipped(out: &mut String, report: &Report, verbose: bool) -> fmt::Result {
+/// The sentences about what is wrong, each with the same weight.
+fn faults(report: &Report) -> impl Iterator<Item = &str> {
+    let disagreements = report.verdict.disagreements.iter();
+    disagreements.chain(&report.incomplete).map(String::as_str)
+}
+
+/// The most lines of the verdict, unless it names the cause of everything else.
+const BRIEF: usize = 2;
+
+/// Returns the verdict's lines, and whether they say all that is wrong.
+fn verdict_lines(report: &Report, word: &str, look: &Look) -> (Vec<String>, bool) {
+    let first = faults(report).next().unwrap_or("no function has answered");
+    let mut lines = wrapped(&format!("{word}: {first}"), look.width);
+    let is_whole = report.cause().is_some() || lines.len() <= BRIEF;
+    if !is_whole {
+        lines.truncate(BRIEF);
+        if let Some(last) = lines.last_mut() {
+            last.push_str(" ...");
+        }
+    }
+    (lines, is_whole && faults(report).count() <= 1)
+}
+
+/// The word of a verdict that is not good, and its colour.
+fn failure(report: &Report) -> (&'static str, Colour) {
+    match report.verdict.disagreements.is_empty() && !report.incomplete.is_empty() {
+        true => ("INCOMPLETE", Colour::Yellow),
+        false => ("INCONSISTENT", Colour::Red),
+    }
+}
+
+/// Writes the verdict and its first reason.
+fn write_verdict(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
+    if report.consistent() {
+        let distinct = |of: fn(&Row) -> &str| {
+            let mut names: Vec<&str> = report.rows().map(of).collect();
+            names.sort_unstable();
+            names.dedup();
+            names.len()
+        };
+        let verdict = terminal::coloured("CONSISTENT", Colour::Green, look.colour);
+        return writeln!(
+            out,
+            "{verdict}: {} functions by {} routes give {} answers that agree",
+            distinct(|row| &row.api),
+            distinct(|row| &row.route),
+            report.rows().count()
+        );
+    }
+    let (word, colour) = failure(report);
+    // The word is coloured after the text was wrapped: a colour has no width.
+    let coloured = terminal::coloured(word, colour, look.colour);
+    let (lines, _) = verdict_lines(report, word, look);
+    for (number, line) in lines.iter().enumerate() {
+        match number {
+            0 => writeln!(out, "{}", line.replacen(word, &coloured, 1))?,
+            _ => writeln!(out, "{line}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes all sentences about what is wrong, unless the verdict has shown them.
+fn write_all_faults(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
+    let (_, is_all) = verdict_lines(report, failure(report).0, look);
+    if report.consistent() || is_all {
+        return Ok(());
+    }
+    let title = match report.verdict.disagreements.is_empty() {
+        true => "functions that could not be queried",
+        false => "disagreements",
+    };
+    writeln!(out, "\n{title}")?;
+    for sentence in faults(report) {
+        look.write(out, &format!("  {sentence}"))?;
+    }
+    Ok(())
+}
+
+/// Writes the one answer for each device.
+fn write_devices(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
+    for device in &report.verdict.devices {
+        let answer = device.memory.iter().find_map(|group| match group.says {
+            Says::Memory { total, free, used } => Some((total, free, used)),
+            Says::Integrated(_) | Says::Error(_) => None,
+        });
+        let Some((total, free, used)) = answer else {
+            continue;
+        };
+        let amount = |name: &str, bytes: Option<u64>| {
+            bytes.map_or(String::new(), |bytes| {
+                format!(", {} {name}", Bytes::new(bytes))
+            })
+        };
+        let text = format!(
+            "device   {}: {} total{}{}",
+            name_of(report, device),
+            Bytes::new(total),
+            amount("free", free),
+            amount("used", used)
+        );
+        look.write(out, &text)?;
+    }
+    Ok(())
+}
+
+fn name_of<'a>(report: &'a Report, device: &'a DeviceVerdict) -> &'a str {
+    let names = &report.survey.devices;
+    let name = names.iter().find(|(uuid, _)| *uuid == device.uuid);
+    name.map_or(&device.uuid, |(_, name)| name)
+}
+
+fn write_skipped(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
     let skipped = &report.survey.skipped;
     let function = |row: &Skipped| match row.api.as_str() {
         "*" => "everything".to_owned(),
         api => api.to_owned(),
     };
-    if verbose && !skipped.is_empty() {
+    if look.verbose && !skipped.is_empty() {
         writeln!(out, "\nnot asked")?;
         return skipped.iter().try_for_each(|row| {
             writeln!(out, "  {} by {}: {}", function(row), row.route, row.why)
@@ -80,19 +226,16 @@ fn write_skipped(out: &mut String, report: &Report, verbose: bool) -> fmt::Resul
     }
     writeln!(out)?;
     let text = format!("not asked: {} (--verbose says why)", all.join("; "));
-    for line in wrapped(&text, WIDTH) {
-        writeln!(out, "{line}")?;
-    }
-    Ok(())
+    look.write(out, &text)
 }
 
-fn write_slice(out: &mut String, report: &Report) -> fmt::Result {
+fn write_slice(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
     let Some(shown) = &report.slice else {
         return writeln!(out, "slice    none");
     };
     let path = shown.path.display();
     let Some(slice) = &shown.slice else {
-        return writeln!(out, "slice    unusable: {path}");
+        return look.write(out, &format!("slice    unusable: {path}"));
     };
     let mut limits = Vec::new();
     if let Some(memory) = slice.memory {
@@ -111,33 +254,38 @@ fn write_slice(out: &mut String, report: &Report) -> fmt::Result {
         "" => String::new(),
         name => format!("{name}: "),
     };
-    writeln!(out, "slice    {name}{} (from {path})", limits.join(", "))
+    let text = format!("slice    {name}{} (from {path})", limits.join(", "));
+    look.write(out, &text)
 }
 
-fn write_device(out: &mut String, report: &Report, device: &DeviceVerdict) -> fmt::Result {
-    let names = &report.survey.devices;
-    let name = names.iter().find(|(uuid, _)| *uuid == device.uuid);
-    let name = name.map_or("", |(_, name)| name);
-    writeln!(out, "\n{name}  {}", device.uuid)?;
+fn write_device(
+    out: &mut String,
+    report: &Report,
+    device: &DeviceVerdict,
+    look: &Look,
+) -> fmt::Result {
+    writeln!(out)?;
+    let name = format!("{}  {}", name_of(report, device), device.uuid);
+    look.write(out, &name)?;
     writeln!(
         out,
-        "  {:>11} {:>11} {:>11}  said by",
+        "  {:>11} {:>11} {:>11}  reported by",
         "total", "free", "used"
     )?;
     for groups in [&device.memory, &device.integrated] {
         let all = everybody(groups);
         for group in groups {
             let askers = askers(&report.survey.asked, &all, &group.rows);
-            write_group(out, &group.says, &askers)?;
+            write_group(out, &group.says, &askers, look)?;
         }
     }
     Ok(())
 }
 
 /// Writes an answer's line, and one line for each set of functions that give it.
-fn write_group(out: &mut String, says: &Says, askers: &[Askers]) -> fmt::Result {
+fn write_group(out: &mut String, says: &Says, askers: &[Askers], look: &Look) -> fmt::Result {
     let mut head = answer(says);
-    for line in askers.iter().flat_map(by_whom) {
+    for line in askers.iter().flat_map(|askers| by_whom(askers, look)) {
         writeln!(out, "  {head}  {line}")?;
         head = " ".repeat(COLUMNS);
     }
@@ -146,8 +294,8 @@ fn write_group(out: &mut String, says: &Says, askers: &[Askers]) -> fmt::Result 
 
 /// The width of an answer's three columns together.
 const COLUMNS: usize = 35;
-/// The longest line, in characters.
-const WIDTH: usize = 116;
+/// The least width for the functions and routes.
+const NARROWEST: usize = 24;
 
 /// Formats the answer in three columns.
 fn answer(says: &Says) -> String {
@@ -166,48 +314,11 @@ fn answer(says: &Says) -> String {
 }
 
 /// Formats the functions and routes that gave an answer, wrapped to the line width.
-fn by_whom(askers: &Askers) -> Vec<String> {
+fn by_whom(askers: &Askers, look: &Look) -> Vec<String> {
     let text = askers.to_string();
-    wrapped(&text, WIDTH.saturating_sub(COLUMNS))
-}
-
-/// Wraps text to lines of at most `width` characters, and indents all lines but the first. Line
-/// ends in the text stay, for example those of a list.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut given = text.lines();
-    let mut lines = vec![String::new()];
-    for word in given.next().map(words).unwrap_or_default() {
-        let Some(line) = lines.last_mut() else { break };
-        if line.is_empty() {
-            line.push_str(&word);
-        } else if line.chars().count().saturating_add(word.chars().count()) < width {
-            line.push(' ');
-            line.push_str(&word);
-        } else {
-            lines.push(format!("  {word}"));
-        }
-    }
-    lines.extend(given.map(|line| format!("  {}", line.trim_start())));
-    lines
-}
-
-/// Splits text into parts that stay on one line: words, and pairs such as `GPU 0`.
-fn words(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match words.last_mut() {
-            Some(before) if before.ends_with("GPU") && word.starts_with(is_digit) => {
-                before.push(' ');
-                before.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
-        }
-    }
-    words
-}
-
-fn is_digit(letter: char) -> bool {
-    letter.is_ascii_digit()
+    // Four blanks separate the columns.
+    let width = look.width.saturating_sub(COLUMNS).saturating_sub(4);
+    wrapped(&text, width.max(NARROWEST))
 }
 
 fn write_rows(out: &mut String, report: &Report) -> fmt::Result {
@@ -244,59 +355,4 @@ fn numbers(row: &Row) -> String {
         .integrated
         .map(|integrated| format!("integrated {integrated}"));
     told.chain(integrated).collect::<Vec<_>>().join("  ")
-}
-
-fn write_verdict(out: &mut String, report: &Report) -> fmt::Result {
-    let disagreements = &report.verdict.disagreements;
-    if !report.consistent() {
-        let word = match disagreements.is_empty() {
-            true => "INCOMPLETE",
-            false => "INCONSISTENT",
-        };
-        writeln!(out, "\n{word}")?;
-        for sentence in disagreements.iter().chain(&report.incomplete) {
-            for line in wrapped(sentence, WIDTH) {
-                writeln!(out, "  {line}")?;
-            }
-        }
-        return Ok(());
-    }
-    let distinct = |of: fn(&Row) -> &str| {
-        let mut names: Vec<&str> = report.rows().map(of).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.len()
-    };
-    writeln!(
-        out,
-        "\nCONSISTENT: {} functions by {} routes, {} answers, one truth",
-        distinct(|row| &row.api),
-        distinct(|row| &row.route),
-        report.rows().count()
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_keeps_its_lines() {
-        let text = "there is no GPU-1 here; there are:\n  0 GPU-2  a card, 24.00 GiB\n  1 GPU-3";
-        let lines = [
-            "there is no",
-            "  GPU-1 here;",
-            "  there are:",
-            "  0 GPU-2  a card, 24.00 GiB",
-            "  1 GPU-3",
-        ];
-        assert_eq!(wrapped(text, 14), lines);
-    }
-
-    #[test]
-    fn a_gpu_keeps_its_number() {
-        let lines = ["more than", "  GPU 10", "  has"];
-        assert_eq!(wrapped("more than GPU 10 has", 9), lines);
-        assert_eq!(wrapped("", 12), [""]);
-    }
 }

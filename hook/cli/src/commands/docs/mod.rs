@@ -1,14 +1,14 @@
 //! Generates man pages and completion scripts from the definition of the command line.
 //! Touches: standard output.
 
+pub(crate) mod complete;
 pub mod files;
 mod oci;
+mod page;
 
 use crate::base::{exit, streams};
 use anyhow::Context;
 use clap::{Command, CommandFactory};
-use clap_complete::Shell;
-use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io::{self, IsTerminal};
 
@@ -23,7 +23,7 @@ pub struct CompletionsArgs {
 /// `gpuslice man`.
 #[derive(clap::Args, Debug)]
 pub struct ManArgs {
-    /// The page of this command: run, cdi generate, ...
+    /// The command whose page to print: run, cdi generate, ...
     #[arg(value_name = "COMMAND")]
     pub verbs: Vec<String>,
 }
@@ -31,17 +31,17 @@ pub struct ManArgs {
 /// `gpuslice help`.
 #[derive(clap::Args, Debug)]
 pub struct HelpArgs {
-    /// The command: run, cdi generate, ...
+    /// The command whose help to print: run, cdi generate, ...
     #[arg(value_name = "COMMAND")]
     pub verbs: Vec<String>,
 }
 
-/// Prints a completion script of the command line `whole`.
+/// Prints a completion script.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn completions(args: &CompletionsArgs, whole: &Command) -> anyhow::Result<u8> {
-    print(&completion_script(&args.shell, whole)?)
+pub fn completions(args: &CompletionsArgs) -> anyhow::Result<u8> {
+    print(completion_script(&args.shell)?.as_bytes())
 }
 
 /// Prints a man page of the command line `whole`, or of another program of this package.
@@ -98,20 +98,17 @@ fn print(text: &[u8]) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Returns the completion script of a command line for a shell.
+/// Returns the completion script for a shell, for gpuslice and gpusliced.
 ///
 /// # Errors
 /// When the shell is not supported.
-pub fn completion_script(shell: &str, whole: &Command) -> anyhow::Result<Vec<u8>> {
-    let shell = match shell {
-        "bash" => Shell::Bash,
-        "zsh" => Shell::Zsh,
-        "fish" => Shell::Fish,
+pub fn completion_script(shell: &str) -> anyhow::Result<&'static str> {
+    match shell {
+        "bash" => Ok(include_str!("complete/gpuslice.bash")),
+        "zsh" => Ok(include_str!("complete/_gpuslice")),
+        "fish" => Ok(include_str!("complete/gpuslice.fish")),
         _ => anyhow::bail!("no completions for {shell}"),
-    };
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut visible(whole), "gpuslice", &mut script);
-    Ok(script)
+    }
 }
 
 /// Returns the command line without the commands that gpuslice starts as its own children.
@@ -168,34 +165,9 @@ fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) 
 }
 
 fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
-    let version = format!("gpuslice {}", env!("CARGO_PKG_VERSION"));
+    let mut roff = page::begin(&command, name);
     let daemon = (name == DAEMON).then_some(name);
     let verb = name.strip_prefix("gpuslice-").or(daemon);
-    let more = command
-        .get_after_help()
-        .or(command.get_after_long_help())
-        .map(ToString::to_string);
-    let more = more.unwrap_or_default();
-    let (notes, examples) = more.split_once("Examples:\n").unwrap_or((&more, ""));
-    let has_verbs = command.has_subcommands();
-    let man = Man::new(command)
-        .title(name)
-        .source(version)
-        .date("")
-        .manual("gpuslice");
-    let mut text = Vec::new();
-    man.render_title(&mut text)?;
-    man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
-    man.render_description_section(&mut text)?;
-    let mut roff = Roff::new();
-    literal(&mut roff, "NOTES", notes);
-    roff.to_writer(&mut text)?;
-    man.render_options_section(&mut text)?;
-    if has_verbs {
-        man.render_subcommands_section(&mut text)?;
-    }
-    let mut roff = Roff::new();
     exit_status(&mut roff, verb);
     if verb.is_none_or(|verb| ["run", "check"].contains(&verb)) {
         list(&mut roff, "ENVIRONMENT", &ENVIRONMENT);
@@ -207,7 +179,8 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     if verb.is_some_and(|verb| ["events", "history"].contains(&verb)) {
         list(&mut roff, "FILES", &EVENTS);
     }
-    literal(&mut roff, "EXAMPLES", examples);
+    page::end(&mut roff, &command, name);
+    let mut text = Vec::new();
     roff.to_writer(&mut text)?;
     Ok(text)
 }
@@ -220,23 +193,23 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ),
     (
         "GPUSLICE_LOG",
-        "warn, info or debug: what the preloaded library says. Unset: nothing.",
+        "The log level of the preloaded library: warn, info or debug. Unset: no log.",
     ),
     (
         "GPUSLICE_LOG_FILE",
-        "The file for log messages, instead of standard error.",
+        "The file to which log messages are appended. Unset: standard error.",
     ),
     (
         "GPUSLICE_SIM_STATE",
-        "With --sim: the folder of the simulated machine's state. Runs that name the same folder share the machine; unset, every run has its own.",
+        "With --sim: the folder of the simulated machine's state. Runs with the same folder share the machine. Unset: every run has a machine of its own.",
     ),
     (
         "GPUSLICE_SLICE",
-        "The text of the slice file, for a program that can no longer open it: one that goes on as another user, or without this /tmp. run sets it for the command.",
+        "The text of the slice file, for programs that cannot open the file: after a change of user, or with another /tmp. run sets it for the command.",
     ),
     (
         "LD_PRELOAD",
-        "run puts libgpuslice.so first and keeps what was there; libasan keeps the first place.",
+        "run puts libgpuslice.so in front of the libraries that are named there already, but behind libasan.",
     ),
     (
         "XDG_RUNTIME_DIR, TMPDIR",
@@ -247,22 +220,22 @@ const ENVIRONMENT: [(&str, &str); 7] = [
 const FILES: [(&str, &str); 2] = [
     (
         "/.gpuslice/slice.json",
-        "The slice of a container. It wins over everything here: run refuses to add another.",
+        "The slice of a container. It overrides all options and variables: run refuses to add another slice.",
     ),
     (
         "/usr/lib/gpuslice/",
-        "libgpuslice.so, where it is not beside gpuslice.",
+        "libgpuslice.so, if it is not beside gpuslice.",
     ),
 ];
 
 const STATE: [(&str, &str); 2] = [
     (
         "$XDG_STATE_HOME/gpuslice/headroom.json",
-        "What has been learned. Without XDG_STATE_HOME in ~/.local/state/gpuslice.",
+        "The learned headroom. Without XDG_STATE_HOME: ~/.local/state/gpuslice/headroom.json.",
     ),
     (
         "/var/lib/gpuslice/headroom.json",
-        "The same, of runs by root without XDG_STATE_HOME.",
+        "The learned headroom of root's runs, without XDG_STATE_HOME.",
     ),
 ];
 

@@ -30,11 +30,11 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     pub memory: Bytes,
 
-    /// Soft limit: device memory that the driver guarantees to the cgroup (see NOTES)
+    /// Soft limit: device memory that the driver guarantees to the cgroup (see below)
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::slice::options::amount)]
     pub guarantee: Bytes,
 
-    /// The GPU is a simulated machine's, as in `gpuslice run`
+    /// Use the GPU of a simulated machine, as in `gpuslice run`
     #[arg(long, value_name = "MACHINE")]
     pub sim: Option<String>,
 }

@@ -1,6 +1,8 @@
 //! A change of a file: shows it, or writes it and keeps the old text in a backup.
 //! Touches: that file, its backup.
 
+pub(super) mod outcome;
+
 use super::attributes;
 use super::original::{self, Original};
 use crate::base::atomic_write;
@@ -191,9 +193,19 @@ impl Change {
         Ok(said)
     }
 
+    /// Names what the change does to the file.
+    #[must_use]
+    pub(super) fn action(&self) -> &'static str {
+        match (&self.old, &self.new) {
+            (None, _) => "make",
+            (Some(_), None) => "remove",
+            (Some(_), Some(_)) => "change",
+        }
+    }
+
     /// Returns the changed lines in the form of `diff -u`, without context lines.
     #[must_use]
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn diff(&self) -> Vec<String> {
         let lines = |text: &Option<String>| -> Vec<String> {
             let text = text.as_deref().unwrap_or_default();
             text.lines().map(str::to_owned).collect()
@@ -221,16 +233,14 @@ impl Change {
             false => "/dev/null".to_owned(),
         };
         let counted = |lines: &[String]| lines.len().saturating_sub(tail);
-        let mut shown = format!(
-            "--- {}\n+++ {}\n@@ line {} @@\n",
-            name(self.old.is_some()),
-            name(self.new.is_some()),
-            head.saturating_add(1)
-        );
+        let mut shown = vec![
+            format!("--- {}", name(self.old.is_some())),
+            format!("+++ {}", name(self.new.is_some())),
+            format!("@@ line {} @@", head.saturating_add(1)),
+        ];
         for (sign, lines) in [('-', &old), ('+', &new)] {
-            for line in lines.iter().take(counted(lines)) {
-                shown.push_str(&format!("{sign}{line}\n"));
-            }
+            let changed = lines.iter().take(counted(lines));
+            shown.extend(changed.map(|line| format!("{sign}{line}")));
         }
         shown
     }

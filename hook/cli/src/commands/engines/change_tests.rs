@@ -12,15 +12,18 @@ fn edit(old: Option<&str>, new: &str) -> Change {
 #[test]
 fn only_the_lines_that_change_are_shown() {
     assert_eq!(
-        edit(Some("a\nb\nc\nb\n"), "a\nB\nb\nc\nb\n").shown(),
+        edit(Some("a\nb\nc\nb\n"), "a\nB\nb\nc\nb\n")
+            .diff()
+            .join("\n")
+            + "\n",
         "--- /etc/x\n+++ /etc/x\n@@ line 2 @@\n+B\n"
     );
     assert_eq!(
-        edit(Some("a\nb\nc\n"), "a\nd\nc\n").shown(),
+        edit(Some("a\nb\nc\n"), "a\nd\nc\n").diff().join("\n") + "\n",
         "--- /etc/x\n+++ /etc/x\n@@ line 2 @@\n-b\n+d\n"
     );
     assert_eq!(
-        edit(None, "a\n").shown(),
+        edit(None, "a\n").diff().join("\n") + "\n",
         "--- /dev/null\n+++ /etc/x\n@@ line 1 @@\n+a\n"
     );
 }

@@ -18,6 +18,7 @@ fn wanted(config: &Path) -> Configure {
         hook: None,
         remove: false,
         dry_run: false,
+        json: false,
     }
 }
 

@@ -129,6 +129,7 @@ fn removed(engine: &Engine, other: &Engine, files: &[(&str, &str)]) -> (bool, St
         hook: None,
         remove: true,
         dry_run: false,
+        json: false,
     };
     let plan = configure
         .drop_in(engine, (other, &beside), Way::Hooks, "")

@@ -13,12 +13,14 @@ mod nvidia;
 mod nvidia_host;
 mod options;
 mod original;
+
 mod toml_file;
 
 use crate::base::hook_entry::{self, HOOK, RUNTIME, When};
 use crate::base::{exit, streams};
 use crate::commands::devices;
 use anyhow::{Context, bail};
+use change::outcome::Outcome;
 use change::{Change, Files};
 pub(crate) use options::Args;
 use options::{Configure, Engine, Verb, Way};
@@ -43,33 +45,26 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let Verb::Configure(wanted) = &args.verb;
     let plan = wanted.plan()?;
     let changes: Vec<&Change> = plan.changes.iter().filter(|it| it.is_one()).collect();
-    let mut said = String::new();
-    if wanted.dry_run {
-        said.push_str("dry run: nothing is changed\n");
-        changes.iter().for_each(|it| said.push_str(&it.shown()));
-    }
-    for change in &changes {
+    let mut outcome = Outcome::new(wanted.dry_run);
+    // The diffs are those of the files before the changes.
+    let diffs: Vec<_> = changes.iter().map(|change| change.diff()).collect();
+    for (change, lines) in changes.iter().zip(diffs) {
         let done = match wanted.dry_run {
             true => change.rehearse(),
             false => change.apply(),
         };
         match done {
-            Ok(done) => said.push_str(&format!("{done}\n")),
+            Ok(done) => outcome.add(change, Some(done), lines),
             Err(error) => {
+                outcome.add(change, None, lines);
                 // The changes that were made before the failure are reported too.
-                streams::print(said.as_bytes())?;
+                streams::print(outcome.printed(wanted.json)?.as_bytes())?;
                 return Err(error);
             }
         }
     }
-    for note in &plan.notes {
-        said.push_str(&format!("{note}\n"));
-    }
-    if changes.is_empty() {
-        said.push_str("nothing to change\n");
-    } else {
-        said.push_str(&format!("next: {}\n", plan.next));
-    }
+    outcome.notes.clone_from(&plan.notes);
+    outcome.next = (!changes.is_empty()).then(|| plan.next.clone());
     let files = match wanted.dry_run {
         true => Files::after(&changes),
         false => Files::now(),
@@ -80,14 +75,12 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
             "cannot determine whether containers get slices: {error:#}"
         )]
     };
-    let mut lines = wanted.result(files).unwrap_or_else(unknown);
+    outcome.results = wanted.result(files).unwrap_or_else(unknown);
     if !wanted.remove {
-        lines.extend(devices::stale::of_this_host());
+        outcome.results.extend(devices::stale::of_this_host());
     }
-    for line in lines {
-        said.push_str(&format!("result: {line}\n"));
-    }
-    streams::print(said.as_bytes())?;
+    outcome.is_complete = true;
+    streams::print(outcome.printed(wanted.json)?.as_bytes())?;
     Ok(exit::SUCCESS)
 }
 

@@ -65,11 +65,18 @@ pub struct Configure {
     /// Show the changes and their result, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 const EXAMPLES: &str = "\
 Before a file is changed, a copy is kept beside it as FILE.before-gpuslice. The lines \"result:\" say
 whether annotated containers get slices, and what is missing.
+
+JSON: schema, dry_run, changes [path, action (make, change or remove), done (text), lines (of the
+diff)], notes [text], next (the command that puts the changes into force, or null), results [text].
 
 Examples:
   gpuslice runtime configure --runtime docker --size 8GiB

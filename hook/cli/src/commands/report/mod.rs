@@ -11,7 +11,7 @@ mod parts;
 mod plot;
 mod table;
 
-use crate::base::streams;
+use crate::base::{json, streams};
 use crate::commands::plot::write;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::{no_such_slice, on_screen, tell_unread};
@@ -71,7 +71,7 @@ about one second).
 Exit status: 0 success; 1 a slice or its ledger could not be read; 125 usage error, nothing to draw,
 or gpuslice itself failed.
 
-JSON: slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
+JSON: schema, slices [name, pid, user, file, no_slice, error, devices [device, unified, limit, used,
 by_kind, without_library [pid, name, used]], processes [pid, name, device {by kind}, driver_used (by
 NVML), host {live, kept, shmem, page_cache_mapped, swapped}, growth_per_minute {device, host, kept,
 over_seconds}], page_cache_unmapped (of a cgroup of its own)], machine {total, available, slices,
@@ -122,8 +122,8 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
 
 fn print(args: &Args, report: &Report, screen: bool) -> anyhow::Result<()> {
     let said = match (args.json, args.watch) {
-        (true, false) => format!("{}\n", serde_json::to_string_pretty(report)?),
-        (true, true) => format!("{}\n", serde_json::to_string(report)?),
+        (true, false) => json::document(report)?,
+        (true, true) => json::line(report)?,
         (false, _) if screen => on_screen(&table::table(report)),
         (false, true) => format!("{}\n", table::table(report)),
         (false, false) => table::table(report),

@@ -103,11 +103,14 @@ fn what_was_learned_is_one_names_and_is_forgotten_on_demand() {
     let nothing = |said: &str| (said.to_owned(), String::new(), 0);
     assert_eq!(headroom(&home, &["reset", "other"]), nothing(""));
     assert_eq!(headroom(&home, &[]), list(&["41.00 MiB"]));
-    let said = "nothing was remembered of \"other\"\n";
+    let said = "no headroom was learned for \"other\"\n";
     assert_eq!(headroom(&home, &["reset", "other"]), nothing(said));
     assert_eq!(headroom(&home, &["reset"]), nothing(""));
     assert_eq!(headroom(&home, &[]), nothing(NONE));
-    assert_eq!(headroom(&home, &["--json"]), nothing("{}\n"));
+    assert_eq!(
+        headroom(&home, &["--json"]),
+        nothing("{\n  \"schema\": 1,\n  \"headroom\": []\n}\n")
+    );
 }
 
 #[test]

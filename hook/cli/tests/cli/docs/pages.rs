@@ -45,8 +45,8 @@ fn golden_man_pages_are_those_of_this_command_line() {
 }
 
 #[test]
-fn golden_completions_are_those_of_this_command_line() {
-    let script = |shell| docs::completion_script(shell, &Cli::command()).unwrap();
+fn golden_completions_are_the_scripts_that_the_command_prints() {
+    let script = |shell| docs::completion_script(shell).unwrap().as_bytes().to_vec();
     expect(
         "completions",
         vec![
@@ -62,11 +62,6 @@ fn no_page_names_what_is_not_for_people() {
     for (name, text) in docs::man_pages(&Cli::command()).unwrap() {
         let text = String::from_utf8(text).unwrap();
         assert!(!text.contains("probe") && !text.contains("tidy"), "{name}");
-    }
-    for shell in ["bash", "zsh", "fish"] {
-        let text =
-            String::from_utf8(docs::completion_script(shell, &Cli::command()).unwrap()).unwrap();
-        assert!(!text.contains("probe") && !text.contains("tidy"), "{shell}");
     }
 }
 

@@ -76,8 +76,8 @@ fn a_driver_that_is_slow_is_waited_for_and_a_line_says_so() {
     // The driver takes longer than gpuslice waits in silence.
     command.env("GPUSLICE_SIM_FAULTS", "slow:cuInit=6000ms");
     let seen = told(&mut command);
-    let message = "gpuslice: waiting for the NVIDIA driver since 5 s (a limit needs its list of GPUs, \
-                   so nothing starts before it answers); given up after 120 s\n";
+    let message = "gpuslice: waiting for the NVIDIA driver for 5 s (a limit needs its list of GPUs, \
+                   so nothing starts before it answers); giving up after 120 s\n";
     assert_eq!(seen, ("started\n".to_owned(), message.to_owned(), 0));
 }
 

@@ -41,7 +41,10 @@ fn a_run_killed_with_its_watcher_is_learned_from_and_cleaned_up() {
     let mut command = HERE.gpuslice();
     let learned = told(home.of(&mut command).args(["headroom", "--json"])).0;
     let learned: Value = serde_json::from_str(&learned).unwrap();
-    assert_eq!(learned, json!({"llama": {GPU: 41 << 20}}));
+    assert_eq!(
+        learned,
+        json!({"schema": 1, "headroom": [{"name": "llama", "device": GPU, "headroom": 41 << 20}]})
+    );
 }
 
 #[test]

@@ -33,9 +33,8 @@ fn log_of(file: &Path) -> Vec<String> {
         .unwrap_or_default()
         .replace(&folder, "");
     let said = |line: &str| {
-        line.split_once("] ")
-            .map_or(line, |(_, said)| said)
-            .to_owned()
+        let level = line.find(" WARN ").expect("a level");
+        line[level..].trim_start().to_owned()
     };
     text.lines().map(said).collect()
 }
@@ -79,7 +78,7 @@ fn is_refused(name: &str, make: impl Fn(&Path)) {
     let log = said.swap_remove(0);
     assert!(
         log.len() == 1
-            && log[0].starts_with("WARN slice: slice.json: ")
+            && log[0].starts_with("WARN slice file slice.json: ")
             && log[0].contains("GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"),
         "{name}: one warning that names the file was expected: {log:?}"
     );
@@ -195,7 +194,7 @@ fn a_slice_file_that_may_not_be_read_is_refused() {
         .env("GPUSLICE_LOG_FILE", &log);
     is_given_nothing(&run.answer(), "no right to read it");
     let said = log_of(&log);
-    let why = "WARN slice: slice.json: this user may not open it; GPU memory is refused";
+    let why = "WARN slice file slice.json: this user may not open it; GPU memory is refused";
     assert!(said.len() == 1 && said[0].starts_with(why), "{said:?}");
 }
 

@@ -5,6 +5,7 @@ use gpuslice_suite::compile;
 use gpuslice_suite::run::Run;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use serde_json::json;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 fn slice() -> Counted {
     Counted::new("rtx3090", 2 * GIB)
@@ -112,7 +113,7 @@ fn a_log_file_is_made_and_gets_its_lines_each_time() {
     for count in 1..3 {
         let log = logged_to(&path);
         assert_eq!(
-            log.matches("refused 3221225472 bytes").count(),
+            log.matches("refused 3.00 GiB on GPU 0").count(),
             count,
             "{log}"
         );
@@ -121,10 +122,58 @@ fn a_log_file_is_made_and_gets_its_lines_each_time() {
     std::fs::write(&empty, "").unwrap();
     assert_eq!(
         logged_to(&empty)
-            .matches("refused 3221225472 bytes")
+            .matches("refused 3.00 GiB on GPU 0")
             .count(),
         1
     );
+}
+
+#[test]
+fn a_log_file_of_an_older_gpuslice_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::fs::write(&path, "gpuslice[1.1] WARN limit: old\n").unwrap();
+    let log = logged_to(&path);
+    assert_eq!(log.lines().count(), 2, "{log}");
+}
+
+/// A line of the log, taken apart: its time, its slice and the rest from the level on.
+fn fields(line: &str) -> (SystemTime, &str, u32, &str) {
+    let (time, rest) = line.split_once(" gpuslice ").unwrap();
+    let (slice, rest) = rest.split_once(" pid=").unwrap();
+    let (pid, rest) = rest.split_once(' ').unwrap();
+    let slice = slice.strip_prefix("slice=").unwrap();
+    let time = humantime::parse_rfc3339(time).unwrap();
+    (time, slice, pid.parse().unwrap(), rest)
+}
+
+#[test]
+fn a_line_has_its_time_its_slice_its_process_and_readable_sizes() {
+    for (name, shown) in [("leaky", "leaky"), ("two words", "\"two words\"")] {
+        let slice = Counted::with("rtx3090", &json!({"memory": 2 * GIB, "name": name}));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (before, mut worker) = (SystemTime::now(), worker(&slice, writer));
+        worker.must("start 0");
+        for _ in 0..10 {
+            assert_eq!(worker.code(&format!("alloc 0 {}", 3 * GIB)), OUT_OF_MEMORY);
+        }
+        let pid = worker.pid();
+        drop(worker);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        let lines: Vec<_> = said.lines().map(fields).collect();
+        let [first, tenth] = lines[..] else {
+            panic!("the 1st and the 10th were expected: {said}");
+        };
+        for (time, slice, by, _) in [first, tenth] {
+            assert_eq!((slice, by), (shown, pid), "{said}");
+            // The time has whole seconds.
+            assert!(time + Duration::from_secs(1) > before && time <= SystemTime::now());
+        }
+        let free = "1.75 GiB free of 2.00 GiB";
+        let refused = |nth| format!("WARN refused 3.00 GiB on GPU 0: {free} ({nth})");
+        assert_eq!((first.3, tenth.3), (&*refused("1st"), &*refused("10th")));
+    }
 }
 
 #[test]
@@ -143,10 +192,11 @@ fn a_file_that_is_no_log_and_what_a_link_leads_to_stay_as_they_are() {
 fn a_log_file_of_another_user_gets_no_lines() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    std::fs::write(&path, "gpuslice[1.1] WARN \n").unwrap();
-    // Only root may give a file to another user, and only a program of root's could be misled.
+    let line = "2026-11-22T13:31:02Z gpuslice pid=1 WARN \n";
+    std::fs::write(&path, line).unwrap();
+    // Who may not give files away is not the one who could be tricked.
     if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
-        assert_eq!(logged_to(&path), "gpuslice[1.1] WARN \n");
+        assert_eq!(logged_to(&path), line);
     }
 }
 
@@ -157,7 +207,7 @@ fn what_is_read_late_is_complete() {
     let mut said = String::new();
     reader.read_to_string(&mut said).unwrap();
     assert_eq!(
-        said.matches("refused 3221225472 bytes").count(),
+        said.matches("refused 3.00 GiB on GPU 0").count(),
         1,
         "{said}"
     );

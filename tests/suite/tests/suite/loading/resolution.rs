@@ -68,8 +68,9 @@ fn read_log(file: &Path) -> Lookups {
             .map(|(_, said)| said.into())
             .collect()
     };
-    let asked = after(" DEBUG procaddress: ");
-    let by_dlsym = after(" DEBUG resolve: ");
+    let (by_dlsym, asked): (Vec<String>, Vec<String>) = after(" DEBUG ")
+        .into_iter()
+        .partition(|said| said.ends_with(" by dlsym"));
     Lookups {
         by_dlsym: by_dlsym
             .into_iter()

@@ -223,14 +223,14 @@ fn a_machine_that_waits_keeps_more_from_large_requests_and_says_so_once() {
     let times = |what: &str| said.lines().filter(|line| line.contains(what)).count();
     assert_eq!(
         times(
-            "host: refused 5368709120 bytes: the host has 21474836480 available and keeps 17179869184 (under memory pressure)"
+            " WARN refused 5.00 GiB: the host has 20.00 GiB available and keeps 16.00 GiB (under memory pressure)"
         ),
         1,
         "{said}"
     );
-    // The log names the host as the cause, and not also the slice's limit.
-    assert_eq!(times("limit: refused"), 0, "{said}");
-    assert_eq!(times("pressure: all tasks stalled for 5 %"), 1, "{said}");
+    // Whose doing it is, and not also the slice's.
+    assert_eq!(times(" on GPU 0: "), 0, "{said}");
+    assert_eq!(times(" WARN all tasks stalled for 5 %"), 1, "{said}");
 }
 
 #[test]

@@ -39,13 +39,13 @@ fn program() -> PathBuf {
 }
 
 /// Folders for the slices of one command, and for the files that it writes.
-pub(super) struct Home {
+struct Home {
     runtime: TempDir,
-    pub(super) work: TempDir,
+    work: TempDir,
 }
 
 impl Home {
-    pub(super) fn new() -> Home {
+    fn new() -> Home {
         Home {
             runtime: tempfile::tempdir_in("/dev/shm").unwrap(),
             work: tempfile::tempdir().unwrap(),
@@ -53,7 +53,7 @@ impl Home {
     }
 
     /// Runs the release build of gpuslice.
-    pub(super) fn gpuslice(&self, words: &[&str]) -> Output {
+    fn gpuslice(&self, words: &[&str]) -> Output {
         Command::new(program())
             .args(words)
             .current_dir(self.work.path())

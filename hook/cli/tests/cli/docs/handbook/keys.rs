@@ -1,9 +1,9 @@
-//! The tables of pages name every key of JSON, slice files, annotations and the policy.
-//! Touches: the sources as text; the release build of `gpuslice`, on simulated machines.
+//! The tables of pages name every key of slice files, annotations and the policy.
+//! Touches: the sources as text.
 
-use super::commands::{Home, commands};
+use super::commands::commands;
 use super::{BOOK, documents, read, workspace};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -18,52 +18,6 @@ fn first_column(text: &str) -> Vec<Vec<String>> {
         })
         .filter(|words| !words.is_empty())
         .collect()
-}
-
-#[test]
-fn the_page_on_json_names_the_keys_that_the_commands_print() {
-    let home = Home::new();
-    let model = home.work.path().join("model.safetensors");
-    fs::write(&model, vec![1; 1 << 20]).unwrap();
-    let model = model.to_str().unwrap();
-    let slices = home.work.path().join("slices.toml");
-    fs::write(&slices, "[a]\nmemory = \"8GiB\"\n").unwrap();
-    let asked: BTreeMap<&str, Vec<&str>> = [
-        ("check", vec!["--sim", "rtx3090", "--memory", "8GiB"]),
-        ("status", vec![]),
-        ("report", vec![]),
-        ("history", vec![]),
-        ("devices", vec!["--sim", "rtx3090"]),
-        ("plan", vec!["--sim", "rtx3090", slices.to_str().unwrap()]),
-        ("residency", vec![model]),
-        ("drop-cache", vec![model]),
-    ]
-    .into();
-    let page = read(Path::new(BOOK).join("json.md"));
-    let mut seen = 0;
-    for line in page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `gpuslice "))
-    {
-        let (command, keys) = line.split_once(" --json` | ").unwrap();
-        let Some(options) = asked.get(command) else {
-            assert_eq!(command, "headroom");
-            continue;
-        };
-        let written: BTreeSet<&str> = keys.split('`').skip(1).step_by(2).collect();
-        let mut words = vec![command, "--json"];
-        words.extend(options);
-        let ran = home.gpuslice(&words);
-        let value: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
-        let printed = value.as_object().unwrap().keys().map(String::as_str);
-        assert_eq!(
-            written,
-            printed.collect::<BTreeSet<_>>(),
-            "gpuslice {command}"
-        );
-        seen += 1;
-    }
-    assert_eq!(seen, asked.len());
 }
 
 /// Returns the source file below `folder` that contains `text`.

@@ -2,6 +2,7 @@
 //! Touches: the documents in the tree; runs the release build of `gpuslice` on simulated machines.
 
 mod commands;
+mod json;
 mod keys;
 mod links;
 
