@@ -28,6 +28,9 @@ _gpuslice() {
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
                 ;;
+            gpuslice,doctor)
+                cmd="gpuslice__subcmd__doctor"
+                ;;
             gpuslice,driver-limit)
                 cmd="gpuslice__subcmd__driver__subcmd__limit"
                 ;;
@@ -77,7 +80,7 @@ _gpuslice() {
 
     case "${cmd}" in
         gpuslice)
-            opts="-h -V --help --version run check status report headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
+            opts="-h -V --help --version run check status doctor report headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -246,6 +249,24 @@ _gpuslice() {
                     return 0
                     ;;
                 --sim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__doctor)
+            opts="-h --node --json --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -29,6 +29,7 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -s V -l version -d 'Prin
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a command in a slice of GPU memory'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Query every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the running slices: their limits, and the memory that each process holds'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "doctor" -d 'Find out why a slice is or is not in force'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show the device and host memory of slices by process, and its growth'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "headroom" -d 'List or reset the headroom that runs have learned'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "drop-cache" -d 'Drop model files from the page cache'
@@ -108,6 +109,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l root -d 'Th
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l watch -d 'Refresh every second, until ^C'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -l json -d 'Print JSON; with --watch, one line each second'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -l root -d 'The host\'s files are below this folder (for tests)' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -l node -d 'Only this node: what slices need before any program starts'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Measure for so many seconds, and print once at the end' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'Seconds between two measurements' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw the memory over time to an SVG file, with --watch or --for' -r -F

@@ -5,7 +5,8 @@ use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
 use crate::base::{exit, streams};
 use crate::commands::{
-    cache, cdi, check, devices, docs, driver_limit, engines, gc, headroom, report, run, status,
+    cache, cdi, check, devices, docs, doctor, driver_limit, engines, gc, headroom, report, run,
+    status,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -42,6 +43,8 @@ pub enum Verb {
     Check(check::Args),
     /// Show the running slices: their limits, and the memory that each process holds
     Status(status::Args),
+    /// Find out why a slice is or is not in force
+    Doctor(doctor::Args),
     /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
     /// List or reset the headroom that runs have learned
@@ -144,6 +147,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
     match verb {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
+        Verb::Doctor(args) => doctor::main(&args),
         Verb::Report(args) => report::main(&args),
         Verb::Headroom(args) => headroom::main(&args),
         Verb::DropCache(args) => cache::drop_cache(&args),

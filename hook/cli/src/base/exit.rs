@@ -11,6 +11,10 @@ pub(crate) const INCONSISTENT: u8 = 1;
 pub(crate) const LEFT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub(crate) const UNREAD: u8 = 1;
+/// `doctor`: a finding breaks the slice.
+pub(crate) const BROKEN: u8 = 1;
+/// `doctor`: this user may not examine the process.
+pub(crate) const UNEXAMINED: u8 = 2;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: no NVIDIA driver works.
 pub(crate) const NO_DRIVER: u8 = 2;
 /// `driver-limit`: the driver does not support limits.
@@ -26,7 +30,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) type Meaning = (u8, &'static [&'static str], &'static str);
 
 /// The meanings, for the man pages.
-pub(crate) const MEANINGS: [Meaning; 9] = [
+pub(crate) const MEANINGS: [Meaning; 11] = [
     (SUCCESS, &[], "Success."),
     (
         INCONSISTENT,
@@ -42,6 +46,16 @@ pub(crate) const MEANINGS: [Meaning; 9] = [
         UNREAD,
         &["status", "report"],
         "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
+    ),
+    (
+        BROKEN,
+        &["doctor"],
+        "A finding breaks the slice: it is not in force, or refuses all GPU memory.",
+    ),
+    (
+        UNEXAMINED,
+        &["doctor"],
+        "This user may not examine the process.",
     ),
     (
         NO_DRIVER,

@@ -6,6 +6,7 @@ pub(crate) mod cdi;
 pub(crate) mod check;
 pub(crate) mod devices;
 pub mod docs;
+pub(crate) mod doctor;
 pub(crate) mod driver_limit;
 pub(crate) mod engines;
 pub(crate) mod gc;

@@ -156,6 +156,12 @@ fn pause(settle: Duration, tries: u32) -> Duration {
 /// The most files waiting at once. Further files are missed and stay in the page cache.
 const PENDING: usize = 256;
 
+/// Returns the fault in the text of a configuration, if there is one.
+pub(crate) fn fault(text: &str) -> Option<String> {
+    let read = toml::from_str::<Config>(text);
+    read.err().map(|error| error.message().to_owned())
+}
+
 /// Watches until the daemon is stopped.
 ///
 /// # Errors

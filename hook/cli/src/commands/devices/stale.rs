@@ -23,10 +23,12 @@ pub(crate) fn of_this_host() -> Option<String> {
     if current_slice::mounted().is_some() || sim::of_environment().is_some() {
         return None;
     }
-    stale(Path::new(DEVICES))
+    of(Path::new(DEVICES))
 }
 
-fn stale(path: &Path) -> Option<String> {
+/// Returns a warning about the list at `path` if it differs from the GPUs that the driver reports.
+#[must_use]
+pub(crate) fn of(path: &Path) -> Option<String> {
     let shown = path.display();
     let text = match fs::read(path) {
         Ok(text) => text,

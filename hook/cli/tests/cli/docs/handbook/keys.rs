@@ -29,6 +29,7 @@ fn the_page_on_json_names_the_keys_that_the_commands_print() {
     let asked: BTreeMap<&str, Vec<&str>> = [
         ("check", vec!["--sim", "rtx3090", "--memory", "8GiB"]),
         ("status", vec![]),
+        ("doctor", vec!["--node"]),
         ("report", vec![]),
         ("devices", vec!["--sim", "rtx3090"]),
         ("residency", vec![model]),
