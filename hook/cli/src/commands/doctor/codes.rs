@@ -132,7 +132,7 @@ codes! {
         "install gpuslice again";
     NoTmpfs = "no-tmpfs", Error, "no folder for ledgers is a tmpfs",
         "mount a tmpfs at /dev/shm, or set XDG_RUNTIME_DIR to a folder on one";
-    TmpfsFull = "tmpfs-full", Error, "the tmpfs for ledgers is full",
+    TmpfsFull = "tmpfs-full", Error, "the file system for slices is full",
         "remove files from it, or mount it with a larger size";
     PolicyInvalid = "policy-invalid", Error, "the policy is not valid",
         "repair the file; until then annotated containers are refused";

@@ -5,6 +5,7 @@
 use super::toml_file::{find, parse};
 use super::{NAME, change, containerd, containerd_host, docker, drop_in, imports, nvidia};
 use crate::base::hook_entry::{HOOK, RUNTIME};
+use gpuslice_host::engine::toolkit;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -60,8 +61,11 @@ struct Host<'a> {
     root: &'a Path,
 }
 
-/// NVIDIA's own file, below the root.
-const TOOLKIT: &str = "etc/nvidia-container-runtime/config.toml";
+/// The files of NVIDIA's toolkit, below the root: that of packages, and the GPU operator's.
+const TOOLKIT: [&str; 2] = [
+    "etc/nvidia-container-runtime/config.toml",
+    toolkit::OPERATOR,
+];
 
 /// The folders in which engines look for CDI files, below the root.
 const CDI: [&str; 3] = ["etc/cdi", "var/run/cdi", "run/cdi"];
@@ -252,7 +256,8 @@ impl Host<'_> {
     }
 
     fn toolkit(&self) -> Option<(PathBuf, DocumentMut, Vec<String>)> {
-        let file = self.root.join(TOOLKIT);
+        let mut files = TOOLKIT.iter().map(|file| self.root.join(file));
+        let file = files.find(|file| file.exists())?;
         let text = change::read(&file).ok().flatten()?;
         let document = parse(Some(&text)).ok()?;
         let runtimes = nvidia::runtimes(Some(&text)).ok()?;

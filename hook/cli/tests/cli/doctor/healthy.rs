@@ -83,7 +83,7 @@ fn another_users_process_cannot_be_examined() {
     assert_eq!((out, status), (verdict, 2));
     let advice = format!(
         "gpuslice: process {0} (python3) cannot be examined by this user: run gpuslice doctor {0} \
-         as root or as user root\n",
+         as root\n",
         running.pid
     );
     assert_eq!(err, advice);

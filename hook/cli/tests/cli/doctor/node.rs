@@ -214,6 +214,14 @@ fn a_fault_of_the_hosts_files_is_the_cause() {
             )],
         ),
         (
+            "toolkit-legacy-mode",
+            "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+            &[(
+                "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+                "[nvidia-container-runtime]\nmode = \"legacy\"\n",
+            )],
+        ),
+        (
             "toolkit-without-cdi",
             "containers get no GPU",
             &[(
@@ -305,6 +313,17 @@ fn a_host_without_room_for_a_ledger_is_the_cause() {
     let none =
         "mount --bind \"$1\" /dev/shm; exec \"$0\" doctor --node --root \"$1/nosuch\" ${2:+\"$2\"}";
     said(none).is_broken_by("no-tmpfs");
+    // The hook's folder is on a file system of its own.
+    let run = "mkdir -p \"$1/full/run/gpuslice\"; mount -t tmpfs -o size=8k none \"$1/full/run\"
+               mkdir \"$1/full/run/gpuslice\"; head -c 8000 /dev/zero >\"$1/full/run/file\"
+               exec \"$0\" doctor --node --root \"$1/full\" ${2:+\"$2\"}";
+    let full = said(run);
+    full.is_broken_by("tmpfs-full");
+    assert!(
+        full.text.contains("cannot record a container"),
+        "{}",
+        full.text
+    );
 }
 
 #[test]

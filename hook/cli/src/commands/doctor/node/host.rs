@@ -6,16 +6,22 @@ use crate::commands::doctor::finding::Finding;
 use crate::runs::private_dir;
 use gpuslice_config::ledger::size_for;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 use std::path::{Path, PathBuf};
 
-/// Adds the findings about what `gpuslice run` needs.
-pub(super) fn check(installed: &Result<PathBuf, String>, found: &mut Vec<Finding>) {
+/// Adds the findings about what slices need of the host itself.
+pub(super) fn check(
+    places: &HostPaths,
+    installed: &Result<PathBuf, String>,
+    found: &mut Vec<Finding>,
+) {
     if let Err(why) = installed {
         found.push(Finding::new(Code::NoLibrary, why.clone()));
     }
     found.extend(ledgers());
+    found.extend(full(&places.run(), "the hook cannot record a container"));
     found.extend(kernel());
 }
 
@@ -34,11 +40,11 @@ fn ledgers() -> Option<Finding> {
         );
         return Some(Finding::new(Code::NoTmpfs, sentence));
     }
-    full(&place)
+    full(&place, "gpuslice run cannot start a slice")
 }
 
-/// Checks that one more ledger fits into a folder.
-fn full(place: &Path) -> Option<Finding> {
+/// Checks that one more ledger fits into a folder, if it exists.
+fn full(place: &Path, follows: &str) -> Option<Finding> {
     let space = statvfs(place).ok()?;
     let left = space
         .blocks_available()
@@ -48,7 +54,7 @@ fn full(place: &Path) -> Option<Finding> {
     let has_files = space.files() == 0 || space.files_available() > 0;
     (left < needed || !has_files).then(|| {
         let sentence = format!(
-            "the tmpfs {} has {} left, and a ledger needs {}: gpuslice run cannot start a slice",
+            "the file system of {} has {} left, and a ledger needs {}: {follows}",
             place.display(),
             Bytes::new(left),
             Bytes::new(needed)

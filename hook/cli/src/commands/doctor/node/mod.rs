@@ -19,7 +19,7 @@ pub(super) fn findings(
     gpus: &Gpus,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    host::check(installed, &mut found);
+    host::check(places, installed, &mut found);
     files::check(places, gpus, &mut found);
     engines::check(places, &mut found);
     daemons::check(places, &mut found);

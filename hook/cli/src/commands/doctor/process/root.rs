@@ -36,9 +36,10 @@ impl Creds {
 
     /// Returns the remedy of asking as the process's user, if that is one.
     pub(super) fn whose(&self) -> String {
-        match self.real == self.user && self.user != geteuid().as_raw() {
-            true => format!(" or as user {}", self.shown()),
-            false => String::new(),
+        match self.user {
+            0 => String::new(),
+            user if self.real != user || user == geteuid().as_raw() => String::new(),
+            _ => format!(" or as user {}", self.shown()),
         }
     }
 
