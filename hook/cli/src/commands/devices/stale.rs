@@ -23,12 +23,10 @@ pub(crate) fn of_this_host() -> Option<String> {
     if current_slice::mounted().is_some() || sim::of_environment().is_some() {
         return None;
     }
-    of(Path::new(DEVICES))
+    stale(Path::new(DEVICES))
 }
 
-/// Returns a warning about the list at `path` if it differs from the GPUs that the driver reports.
-#[must_use]
-pub(crate) fn of(path: &Path) -> Option<String> {
+fn stale(path: &Path) -> Option<String> {
     let shown = path.display();
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -53,6 +51,12 @@ pub(crate) fn of(path: &Path) -> Option<String> {
              devices --write"
         )
     })
+}
+
+/// Returns a warning about the list at `path` if it differs from the GPUs that the driver reports.
+#[must_use]
+pub(crate) fn of(path: &Path) -> Option<String> {
+    stale(path)
 }
 
 /// Describes the differences between a list and the existing GPUs. A key that the list lacks is not
