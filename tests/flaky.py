@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the whole test suite again and again, and counts how often each test fails.
+"""Runs the whole test suite repeatedly, and counts how often each test fails.
 
 Usage: tests/flaky.py QUIET BUSY [CARGO TEST ARGUMENTS...]
-QUIET rounds as the machine is, then BUSY rounds beside four busy loops.
-Prints a table of the tests that failed; exit status 1 when there is one.
-A round ends after FLAKY_MINUTES (90): the tests that then still run count as hung.
-Touches: cargo, target/flaky (each round's output)."""
+First come QUIET rounds on the machine as it is, then BUSY rounds beside four busy loops.
+Prints a table of the failed tests. The exit status is 1 if there is one.
+A round ends after FLAKY_MINUTES (90). The tests that still run then count as hung.
+Touches: cargo, target/flaky (each round's output).
+"""
 
 import collections
 import os
@@ -27,13 +28,14 @@ DIED = re.compile(r"^\s*process didn't exit successfully: .* \((signal: .*)\)$")
 
 
 def failures(output, timed_out):
-    """The tests that failed in one round's output, by binary and name, each with how it ended."""
+    """Returns the tests that failed in one round's output, by binary and name, each with its end.
+    """
     binary, long, failed = "cargo", set(), {}
     for line in output.splitlines():
         if running := RUNNING.match(line):
             long.clear()
             binary = running[2] or running[3]
-            # What is called `main` is named by its package's folder instead.
+            # A binary called `main` is named after its package's folder instead.
             binary = running[1] if binary in ("main", "lib") else binary
         elif result := RESULT.match(line):
             long.discard(result[1])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the handbook as HTML, and fails where mdBook complains or a link of the HTML leads nowhere.
+# Builds the handbook as HTML. Fails if mdBook complains, or if a link in the HTML has no target.
 # Usage: tests/handbook.sh MDBOOK FOLDER
 set -euo pipefail
 mdbook=$(realpath "$1")

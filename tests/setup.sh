@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples
+# Installs the tools for building, the demo and the tests, or names a missing one in one line.
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book |
+#        fuzz | examples
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -10,7 +11,7 @@ missing() { # NAME HOW
     exit 1
 }
 
-need() { # COMMAND PACKAGE: install with apt where we may, else say so
+need() { # COMMAND PACKAGE: installs it with apt, as root, else names it
     command -v "$1" >/dev/null && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "gpuslice: installing $2" >&2
@@ -44,7 +45,7 @@ readers)
 containers)
     tests/containers/setup.sh
     ;;
-loaders) # PyTorch as Debian has it: without CUDA, and not gigabytes of it
+loaders) # Debian's PyTorch, which has no CUDA and is much smaller
     tests/setup.sh clients
     /usr/bin/python3 -c 'import torch' 2>/dev/null || {
         [ "$(id -u)" = 0 ] || missing PyTorch "on Debian: apt-get install python3-torch"
@@ -59,12 +60,12 @@ loaders) # PyTorch as Debian has it: without CUDA, and not gigabytes of it
         touch "$venv/installed"
     }
     ;;
-deny) # The tool, and every crate of every platform: it looks at them without a network
+deny) # The tool, and the crates of every platform, so that it runs without a network
     "${CARGO:-cargo}" fetch --quiet --locked
     tool=$target/tools/bin/cargo-deny
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
     ;;
-book) # What makes HTML of packaging/handbook
+book) # The tool that makes HTML from packaging/handbook
     tool=$target/tools/bin/mdbook
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --debug --no-default-features --features search \
         --root "$target/tools" mdbook@0.5.4
@@ -74,7 +75,7 @@ fuzz)
     tool=$target/tools/bin/cargo-fuzz
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-fuzz@0.13.1
     ;;
-examples) # What reads packaging/examples: schemas, an evaluator of CEL, Compose, systemd-analyze
+examples) # The readers of packaging/examples: schemas, a CEL evaluator, Compose, systemd-analyze
     need systemd-analyze systemd
     venv=$target/examples-venv
     wanted=$(cksum <tests/examples/requirements.txt)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the binaries of every package, for glibc 2.17 and later, stripped, the same bytes from any folder.
+# Builds the binaries of every package, stripped, for glibc 2.17 and later. Every folder gives the
+# same bytes.
 # Usage: packaging/dist/build.sh x86_64 | aarch64
 # Touches: target/tools, target/dist/cargo (cargo's), target/dist/ARCH:
 #   gpuslice gpuslice-hook libgpuslice.so    the programs and the library
 #   sim/                                     the simulated driver
-#   debug/.build-id/                         the debug information of the first three, for gdb and perf
+#   debug/.build-id/                         their debug information, for gdb and perf
 #   gpuslice.cdx.json                        the software bill of materials (CycloneDX)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -21,40 +22,41 @@ prefix=
 [ "$arch" = "$(uname -m)" ] || prefix=$arch-linux-gnu-
 tools=$target/tools/dist
 export CARGO_TARGET_DIR=$target/dist/cargo SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# Not where zig and cargo-zigbuild would put them: below the user's home.
+# By default zig and cargo-zigbuild keep their caches below the user's home.
 export CARGO_ZIGBUILD_CACHE_DIR=$target/dist/zigbuild ZIG_GLOBAL_CACHE_DIR=$target/dist/zig-$arch ZIG_LOCAL_CACHE_DIR=$target/dist/zig-$arch
 export PATH=$tools/bin:$PATH
-# Lines for backtraces and perf; they travel in files of their own.
+# Backtraces and perf need line tables. They are shipped in separate files.
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_HOOK_DEBUG=line-tables-only CARGO_PROFILE_HOOK_STRIP=none
 unset RUSTFLAGS
 
-# No path of this machine: the same bytes from any folder.
+# Remaps the paths of this machine, so that every folder gives the same bytes.
 same=(--remap-path-prefix="$root=/gpuslice" --remap-path-prefix="${CARGO_HOME:-$HOME/.cargo}=/cargo"
     --remap-path-prefix="$(rustc --print sysroot)=/rust" --remap-path-prefix="$target=/target")
-flags() { # RUSTC'S FLAGS...: for the next cargo; they replace those of .cargo/config.toml
+flags() { # RUSTC'S FLAGS...: sets the next cargo's flags, instead of those of .cargo/config.toml
     local all=("${same[@]}" "$@") IFS=$'\x1f'
     export CARGO_ENCODED_RUSTFLAGS="${all[*]}"
 }
 run_cargo() { "${CARGO:-cargo}" "$1" --quiet --locked "${@:2}"; }
 
-# The library's layout is a linker script for bfd. It takes no symbol version from libc, so gcc may be any.
+# A linker script for bfd gives the library's layout. The library uses no symbol version of libc, so
+# any gcc will do.
 [ "$arch" = aarch64 ] && no_helper=(-C target-feature=-outline-atomics) || no_helper=()
 flags "${no_helper[@]}"
 linker=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$gnu")_LINKER
 env "$linker=${prefix}gcc" ${prefix:+CC=${prefix}gcc} \
     "${CARGO:-cargo}" build --quiet --locked --release --target "$gnu" -p gpuslice-shim
 
-# Sequences of instructions that occur twice become functions: 3 % smaller (hook/oci/build.sh).
+# Instruction sequences that occur twice become functions, which saves 3 % (hook/oci/build.sh).
 flags -C llvm-args=-enable-machine-outliner=always -C link-arg=-Wl,--build-id=sha1
-if [ -n "$prefix" ]; then # gcc would take the C runtime of its own glibc
+if [ -n "$prefix" ]; then # gcc would link the C runtime of its own glibc
     flags -C llvm-args=-enable-machine-outliner=always -C link-arg=--build-id=sha1
     export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$musl")_LINKER=rust-lld"
 fi
 run_cargo build --profile hook --target "$musl" -p gpuslice-hook --bin gpuslice-hook
 
-# zig compiles the start files and the unwinder of a target when it first links for it, with the folder's path in
-# their debug information, which would show in the build id. So it links a program and a library first, and
-# what it made for them loses that information.
+# When zig first links for a target, it compiles the target's start files and unwinder. Their debug
+# information contains the path of the folder, which would change the build id. So zig links a
+# program and a library first, and their start files and unwinder are then stripped.
 warm=$(mktemp -d)
 for kind in -pie -shared; do
     echo 'int main(void) { return 0; }' | ZIG_LOCAL_CACHE_DIR=$warm "$tools/bin/python3" -m ziglang cc -target "$arch-linux-gnu.2.17" \
@@ -63,15 +65,15 @@ done
 rm -rf "$warm"
 find "$target/dist/zig-$arch/o" -name '*.o' -exec sh -c 'for file; do "$0" -g "$file" 2>/dev/null || true; done' "${prefix}strip" {} +
 find "$target/dist/zig-$arch/o" -name '*.a' | while read -r archive; do
-    # Its members are named by their paths, which strip cannot write.
+    # The names of the archive's members are paths, which strip cannot write.
     mapfile -t members < <(ar t "$archive")
-    # An earlier build has done it.
+    # An earlier build has already repacked this archive.
     [ "${members[0]}" != "${members[0]##*/}" ] || continue
     rm "$archive"
     ar qcsD "$archive" "${members[@]}"
 done
 
-# zig links against the names and versions of glibc 2.17. A newer one does not link (-z defs).
+# zig links against the symbols and versions of glibc 2.17. A newer symbol fails to link (-z defs).
 flags -C link-arg=-Wl,--build-id=sha1 -C link-arg=-Wl,-z,defs
 run_cargo zigbuild --release --target "$gnu.2.17" -p gpuslice
 SIM_CARGO="zigbuild --target $gnu.2.17" SIM_BUILT=$CARGO_TARGET_DIR/$gnu/release
@@ -82,7 +84,7 @@ CC="$tools/bin/python3 -m ziglang cc -target $arch-linux-gnu.2.17 -g0" AR="$tool
 
 rm -rf "$out"
 mkdir -p "$out/debug/.build-id"
-strip_into() { # FILE: to $out, its debug information to $out/debug
+strip_into() { # FILE: writes it to $out, and its debug information to $out/debug
     local name=${1##*/} id debug
     id=$(readelf -n "$1" 2>/dev/null | sed -n 's/.*Build ID: //p')
     [ -n "$id" ] || { echo "gpuslice: $1 has no build id" >&2; return 1; }

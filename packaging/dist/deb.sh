@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Packs target/dist/ARCH as deb packages for Debian and Ubuntu, by `make install`. Same input, same bytes.
+# Packs target/dist/ARCH as deb packages for Debian and Ubuntu, by `make install`. The same input
+# gives the same bytes.
 # Usage: packaging/dist/deb.sh x86_64 | aarch64
 # Touches: target/dist/packages (or PACKAGES), target/dist/stage-deb-ARCH.
 set -euo pipefail
@@ -20,7 +21,7 @@ rm -rf "$stage"
 packages=${PACKAGES:-$target/dist/packages}
 mkdir -p "$packages" "$stage"
 
-pack() { # NAME: the folder of that name
+pack() { # NAME CONTROL: packs the folder of that name
     local name=$1 folder=$stage/$1 file
     mkdir -p "$folder/DEBIAN"
     sed -e "s/@version@/$version/; s/@arch@/$deb_arch/; s/@maintainer@/$MAINTAINER/" -e "s/@size@/$(du -k -s --apparent-size "$folder" | cut -f1)/" \
@@ -28,11 +29,11 @@ pack() { # NAME: the folder of that name
     (cd "$folder" && find . -path ./DEBIAN -prune -o -type f -printf '%P\n' | LC_ALL=C sort | xargs md5sum) >"$folder/DEBIAN/md5sums"
     find "$folder" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     file=$packages/${name}_${version}_$deb_arch.deb
-    # xz: dpkg of Debian 11 and older cannot read zstd.
+    # The packages use xz, because dpkg of Debian 11 and older cannot read zstd.
     dpkg-deb --root-owner-group -Zxz --build "$folder" "$file" >/dev/null
     echo "$file"
 }
-documents() { # NAME: what Debian wants in every package
+documents() { # NAME: adds the files that Debian requires in every package
     local doc=$stage/$1/usr/share/doc/$1
     install -D -m 644 -t "$doc" packaging/debian/copyright
     packaging/dist/debian-changelog.py "$1" "$version" CHANGELOG.md >"$doc/changelog"

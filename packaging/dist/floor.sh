@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks what built binaries need of the machine that runs them: at most glibc 2.17, and no other library.
+# Checks that built binaries run on any supported machine: they need at most glibc 2.17, and no
+# other library.
 # Usage: packaging/dist/floor.sh FOLDER    (target/dist/ARCH)
 set -euo pipefail
 out=${1:?usage: packaging/dist/floor.sh FOLDER}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Packs target/dist/ARCH as every package: deb, rpm, wheel, archive, container image; then the checksums of all.
+# Packs target/dist/ARCH as every package (deb, rpm, wheel, archive, container image), and writes
+# the checksums of all.
 # Usage: packaging/dist/pack.sh x86_64 | aarch64
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -7,7 +8,7 @@ arch=${1:?usage: packaging/dist/pack.sh x86_64 | aarch64}
 target=${TARGET:-target}
 version=$(packaging/dist/version.sh)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# Removes packages of another version, which an earlier call made.
+# Removes packages of another version, left by an earlier call.
 mkdir -p "$target/dist/packages"
 find "$target/dist/packages" -type f -name 'gpuslice*' ! -name "*$version*" -delete
 packaging/dist/deb.sh "$arch"

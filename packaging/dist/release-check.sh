@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds all packages in a clean clone, twice, tests them, and writes the release's notes.
-# Usage: packaging/dist/release-check.sh    (make release-check; ARCHES and PREVIOUS as for make dist and packages-test)
+# Builds all packages twice in clean clones, tests them, and writes the release notes.
+# Usage: packaging/dist/release-check.sh
+# Called by make release-check. ARCHES and PREVIOUS are those of make dist and make packages-test.
 # Touches: target/release-check (two clones), target/dist/release: packages, SHA256SUMS, NOTES.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -22,7 +23,7 @@ unset TARGET
 notes=$(python3 packaging/dist/notes.py "$version" CHANGELOG.md)
 grep -q "\"gpuslice $version\"" packaging/man/gpuslice.1 || fail "the man pages are not of version $version: make goldens"
 
-# In folders of different names and depths: a path in a binary would show.
+# The clones differ in name and depth, so a path in a binary would make the builds differ.
 work=$target/release-check
 first=$work/tree second=$work/another/place
 for tree in "$first" "$second"; do
@@ -30,7 +31,7 @@ for tree in "$first" "$second"; do
     git clone -q "$root" "$tree"
     git -C "$tree" checkout -q "$commit"
     mkdir -p "$tree/target/tools"
-    # Tools are no part of what is checked. requirements.txt pins them.
+    # The tools are not checked here: requirements.txt pins them.
     [ ! -e "$target/tools/dist/installed" ] || ln -s "$target/tools/dist" "$tree/target/tools/dist"
     make --no-print-directory -C "$tree" dist ARCHES="$arches"
 done

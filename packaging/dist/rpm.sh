@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs target/dist/ARCH as rpm packages, by `make install`. Same input, same bytes.
+# Packs target/dist/ARCH as rpm packages, by `make install`. The same input gives the same bytes.
 # Usage: packaging/dist/rpm.sh x86_64 | aarch64
 # Touches: target/dist/packages (or PACKAGES), target/dist/stage-rpm-ARCH.
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Packs target/dist/ARCH as an archive with install.sh, by `make install`. Same input, same bytes.
+# Packs target/dist/ARCH as an archive with install.sh, by `make install`. The same input gives the
+# same bytes.
 # Usage: packaging/dist/tarball.sh x86_64 | aarch64
 # Touches: target/dist/packages (or PACKAGES), target/dist/stage-tar-ARCH.
 set -euo pipefail
@@ -22,7 +23,7 @@ echo "$arch" >"$stage/$name/architecture"
 install -m 755 packaging/tarball/install.sh "$stage/$name/install.sh"
 install -m 644 -t "$stage/$name" LICENSE CHANGELOG.md README.md LIMITS.md "$built/gpuslice.cdx.json"
 
-pack() { # FILE FOLDER NAMES...: a tar file that only depends on what is in it
+pack() { # FILE FOLDER NAMES...: writes a tar file that depends only on its content
     local to=$1 from=$2
     shift 2
     tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=go=rX,u+rw,a-s \
@@ -30,11 +31,12 @@ pack() { # FILE FOLDER NAMES...: a tar file that only depends on what is in it
     echo "$to"
 }
 pack "$packages/$name.tar.gz" "$stage" "$name"
-# Unpacked in the same place, install.sh installs it too.
+# The simulated driver is a second archive. If it is unpacked in the same place, install.sh installs
+# it, too.
 mkdir -p "$stage/sim/$name"
 make --no-print-directory -s install-sim DIST="$built" DESTDIR="$stage/sim/$name/files" PREFIX=/usr
 names "$stage/sim/$name/files" >"$stage/sim/$name/names-sim"
 pack "$packages/gpuslice-sim-$version-linux-$arch.tar.gz" "$stage/sim" "$name"
-# For gdb and perf: unpack it in /usr/lib/debug.
+# The debug information, for gdb and perf. It is to be unpacked in /usr/lib/debug.
 pack "$packages/gpuslice-$version-debug-$arch.tar.gz" "$built/debug" .build-id
 cp "$built/gpuslice.cdx.json" "$packages/gpuslice-$version-$arch.cdx.json"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the tools that build the packages into target/tools, in the versions that requirements.txt pins.
+# Installs the tools that build the packages into target/tools, in the versions of requirements.txt.
 # Usage: packaging/dist/tools.sh x86_64 | aarch64    (the architecture to build for)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,7 +11,7 @@ missing() { # NAME HOW
     exit 1
 }
 
-need() { # COMMAND PACKAGE: installed with apt where we may
+need() { # COMMAND PACKAGE: installs it with apt, as root
     command -v "$1" >/dev/null && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "gpuslice: installing $2" >&2

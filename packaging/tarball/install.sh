@@ -39,11 +39,11 @@ while [ "$prefix" != "${prefix%/}" ]; do prefix=${prefix%/}; done
 root=${DESTDIR:-}
 list=$root$prefix/lib/gpuslice/installed
 
-remove() { # FILE OF NAMES: removes them and the folders that are empty then
+remove() { # LIST: removes the files that it names, and folders that are then empty
     while IFS= read -r name; do
         rm -f "$root$name"
         folder=${name%/*}
-        # No folder that others share.
+        # Only gpuslice's own folders are removed, not those that other programs share.
         while :; do
             case $folder in
             *gpuslice* | */examples) rmdir "$root$folder" 2>/dev/null || break ;;
@@ -70,7 +70,7 @@ machine=$(uname -m)
 [ -n "$root" ] || [ "$machine" = "$(cat "$here/architecture")" ] ||
     fail "this is the archive for $(cat "$here/architecture"), and the machine is $machine"
 
-# Units, /etc and hooks are for root: a user's installation is the command and the library.
+# Units, /etc and hooks are only for root. Other users get the command and the library.
 is_for_root() {
     case $1 in
     /etc/* | */systemd/* | */tmpfiles.d/* | */hooks.d/* | */gpuslice-hook | */gpuslice-runtime | */gpusliced | */man8/* | */gpusliced.1) ;;
@@ -80,7 +80,7 @@ is_for_root() {
 
 names=$(mktemp)
 trap 'rm -f "$names"' EXIT
-put() { # FILE OF THE ARCHIVE: to where it belongs, by renaming (it may be running)
+put() { # NAME: installs a file of the archive, by renaming, because it may be running
     from=$here/files$1
     case $1 in
     /etc/*) to=$1 ;;
@@ -89,7 +89,7 @@ put() { # FILE OF THE ARCHIVE: to where it belongs, by renaming (it may be runni
     if is_for_root "$1" && [ "$(id -u)" != 0 ] && [ -z "$root" ]; then return; fi
     mkdir -p "$root${to%/*}"
     if [ "$1" = /etc/gpuslice/config.toml ]; then
-        # The administrator's own.
+        # The administrator may have changed it, so an existing file stays.
         [ ! -e "$root$to" ] || return 0
     else
         echo "$to" >>"$names"
@@ -102,7 +102,7 @@ put() { # FILE OF THE ARCHIVE: to where it belongs, by renaming (it may be runni
         case $1 in
         *.service | *.json | *.toml | *.timer | *.yaml | *.container)
             sed -e "s,/usr/bin/gpuslice,$prefix/bin/gpuslice,g" -e "s,/usr/lib/gpuslice,$prefix/lib/gpuslice,g" "$from" >"$new"
-            # The hook looks for both below /usr unless its policy says otherwise.
+            # Without these keys the hook looks for both below /usr.
             [ "$1" != /etc/gpuslice/config.toml ] || [ "$prefix" = /usr ] || {
                 sed -e 's/^#\(library\|command\) = /\1 = /' "$new" >"$new.2"
                 mv "$new.2" "$new"

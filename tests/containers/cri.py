@@ -1,10 +1,10 @@
-"""A small client of the Kubernetes container runtime interface, v1: what a kubelet asks for a pod.
+"""A small client of the Kubernetes container runtime interface, v1: the requests of a kubelet.
 
 Usage: cri.py SOCKET METHOD <REQUEST.json >RESPONSE.json
 
-Only the fields that the tests use; their numbers are the interface's (k8s.io/cri-api, api.proto).
-A message is a table of field names; a field is its number and what it holds: a scalar, a map, a
-message, or a list of one of them.
+It knows only the fields that the tests use, by the numbers of the interface (k8s.io/cri-api,
+api.proto). A message is a table of field names. A field is its number and its type: a scalar, a
+map, a message, or a list of one of them.
 """
 
 import json
@@ -61,7 +61,7 @@ def varint(number):
 
 
 def field(number, kind, value):
-    """One field as it is on the wire."""
+    """Encodes one field."""
     if kind == INT:
         return varint(number << 3) + varint(int(value))
     if kind == MAP:
@@ -78,7 +78,7 @@ def encode(fields, message):
 
 
 def decode(fields, wire):
-    """The scalar fields of an answer; what has no name here is skipped."""
+    """Decodes the scalar fields of an answer. Fields without a name here are skipped."""
     names = {number: (name, kind) for name, (number, kind) in fields.items()}
     message = {name: 0 if kind == INT else "" for name, (_, kind) in fields.items()}
     at = 0

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Stands in for nvidia-container-runtime: changes config.json as its four modes do, then becomes the
-first runtime of its list that exists. What each mode adds is copied from the toolkit 1.20.
+"""Stands in for nvidia-container-runtime.
 
-The mode and the list are those of its config.toml; devices come from NVIDIA_VISIBLE_DEVICES in
-process.env, CDI specifications from /etc/cdi.
+It changes config.json as each of the real one's four modes does, and then becomes the first runtime
+of its list that exists. The changes of each mode are copied from the toolkit 1.20. Its config.toml
+gives the mode and the list. NVIDIA_VISIBLE_DEVICES in process.env names the devices, and /etc/cdi
+has the CDI specifications.
 """
 import json
 import os
@@ -19,7 +20,7 @@ runtimes = re.findall(r'"([^"]+)"', runtimes.group(1)) if runtimes else ["runc",
 
 
 def bundle(words):
-    """The bundle of `create`, None for every other verb."""
+    """Returns the bundle of `create` and `run`, and None for every other verb."""
     if "create" not in words and "run" not in words:
         return None
     for at, word in enumerate(words):
@@ -38,7 +39,8 @@ def hook(config, stage, path, *arguments):
 
 
 def cdi(config, names):
-    """The container edits of our own CDI specification; the toolkit applies those of any vendor."""
+    """Returns the edits of our own CDI specification. The real toolkit applies those of any vendor.
+    """
     spec = json.load(open("/etc/cdi/gpuslice.json"))
     for name in names:
         device = [it for it in spec["devices"] if spec["kind"] + "=" + it["name"] == name]

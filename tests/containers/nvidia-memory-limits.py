@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Stands in for `nvidia-cdi-hook apply-cuda-memory-limits` of NVIDIA's toolkit (1.20.1 and later).
 
-As the toolkit's hook, it runs at createRuntime, reads NVIDIA_GPU_MEMORY_REQUEST and _LIMIT (MiB) from
-process.env of config.json, does nothing unless both are set, and sets the limits of the container's
-cgroup without a look at those that are set already.
+As the toolkit's hook, it runs at createRuntime and reads NVIDIA_GPU_MEMORY_REQUEST and _LIMIT (MiB)
+from process.env of config.json. It does nothing unless both are set. It sets the limits of the
+container's cgroup without regard to existing ones.
 """
 import ctypes
 import json

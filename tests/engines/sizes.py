@@ -1,4 +1,4 @@
-"""What four engines make of a slice of 40 GiB on a GB10 on which others hold 56 GiB.
+"""What five engines make of a slice of 40 GiB on a GB10 on which others hold 56 GiB.
 
 The machine has MemAvailable 65 GiB, MemFree 45. vLLM runs at its default utilisation of 0.92, by
 the vendor's own arithmetic or the same written out; the rules of SGLang, llama.cpp, Ollama and

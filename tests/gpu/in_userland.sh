@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs a kit as on another machine: in a root of tests/userlands with its own C library and Python, without a network.
-# Usage: tests/gpu/in_userland.sh ROOT KIT OUT [OPTIONS of run.sh]; as root. LIBRARIES=DIR is seen as /libraries there.
+# Runs a kit as on another machine: in a root of tests/userlands, which has its own C library and
+# Python, and without a network.
+# Usage: tests/gpu/in_userland.sh ROOT KIT OUT [OPTIONS of run.sh]; as root.
+# LIBRARIES=DIR appears as /libraries in the root.
 # Touches: OUT; empty folders and links in ROOT. Its mounts end with it.
 set -euo pipefail
 root=$1 kit=$2 out=$3

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Packs the suite and all it needs into one folder, for a machine with a GPU and without cargo and a network.
+# Packs the suite and all its dependencies into one folder, for a machine with a GPU but without
+# cargo or a network.
 # Usage: tests/gpu/pack.sh DIR (after `make`). Touches: DIR, target/userlands.
-# On x86-64 all programs are linked against glibc 2.23, which tests/userlands/setup.sh downloads once. PORTABLE=no packs what
-# make has built, for machines whose C library is not older than this one's.
+# On x86-64 all programs are linked against glibc 2.23, which tests/userlands/setup.sh downloads
+# once. PORTABLE=no packs the output of make, for machines whose C library is at least as new as
+# this one's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target} to=${1:?usage: tests/gpu/pack.sh DIR}
 target=$(cd "$target" && pwd)
 release=$target/release sim=$target/sim tool=$target/sim sysroot=()
 
-# The newest glibc that the files of the kit need: what they import, by version.
+# Prints the newest glibc version that the files of the kit import.
 newest() { objdump -T "$@" 2>/dev/null | grep -o 'GLIBC_2\.[0-9.]*' | sort -Vu | tail -n 1; }
 
 portable() { # gpuslice, the simulated driver and its runtimes, linked against the oldest root
@@ -18,7 +20,8 @@ portable() { # gpuslice, the simulated driver and its runtimes, linked against t
     sysroot=("--sysroot=$root" "-B$root/usr/lib/x86_64-linux-gnu" "-L$root/usr/lib/x86_64-linux-gnu"
         "-L$root/lib/x86_64-linux-gnu")
     "${CC:-cc}" -O1 -fPIC "${sysroot[@]}" -c tests/gpu/c/memfd_create.c -o "$target/userlands/memfd_create.o" || return 1
-    # The words of tests/userlands/setup.sh: cargo would build everything again for others.
+    # These are the flags of tests/userlands/setup.sh. With other flags cargo would build everything
+    # again.
     words="$(printf -- '-C link-arg=%s ' "${sysroot[@]}" -Wl,-z,defs)"
     for program in "gpuslice --bin gpuslice" "gpuslice-sim --bin gpuslice-sim"; do
         # shellcheck disable=SC2086 # the words are meant to be split
@@ -34,7 +37,7 @@ fi
 rm -rf "$to"
 mkdir -p "$to/release" "$to/sim" "$to/bin"
 cp "$release/gpuslice" "$target/release/libgpuslice.so" "$to/release/"
-# The simulated driver goes along: the same folder can be tried anywhere with --sim h200.
+# The kit contains the simulated driver, so that it can be tried on any machine with --sim h200.
 cp -L "$sim/libcuda.so.1" "$sim/libnvidia-ml.so.1" "$tool/gpuslice-sim" "$to/sim/"
 for major in 11.0 12 13; do
     name=libcudart.so.$major
@@ -46,10 +49,10 @@ rm "$to/sim/map"
 strip --strip-debug "$to"/release/* "$to"/sim/*
 cp tests/gpu/run.sh tests/gpu/RESULTS.md tests/gpu/QUESTIONS.md "$to/"
 cp -r tests/gpu/suite tests/gpu/c "$to/"
-# The names of the recordings: a driver is asked for these, and for its own exports.
+# The names of the recordings. The check looks up these names and the driver's own exports.
 cp tests/sim/recorded/lookups-550.txt "$to/suite/"
 find "$to" -name __pycache__ -prune -exec rm -rf {} +
-# Programs of the runtime, for machines that have a libcudart and no nvcc: they find it by its name.
+# Prebuilt programs, for machines with a libcudart but no nvcc. They find libcudart by its name.
 for major in 11 12 13; do
     name=libcudart.so.$major
     [ $major = 11 ] && name=libcudart.so.11.0

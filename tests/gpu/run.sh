@@ -1,8 +1,9 @@
 #!/bin/sh
-# The suite for a machine with an NVIDIA GPU: one command, no network, no cargo, eight minutes.
+# Runs the suite on a machine with an NVIDIA GPU: one command, no network, no cargo, eight minutes.
 # Usage: run.sh [--sim h200] [--only NAME] [--out DIR] [--minutes N] [--list]
-# PYTHON names the python3 (3.8 or later) that has torch and the rest.
-# Touches: DIR (default gpu-results/ in the working directory), the GPU. Runs from a kit (`make gpu-kit`) or from the repository.
+# PYTHON names a python3 (3.8 or later) that has torch and the other frameworks.
+# Touches: DIR (default gpu-results/ in the working directory), the GPU.
+# Runs from a kit (`make gpu-kit`) or from the repository.
 # Exit status: 0 all passed; 1 a check failed; 2 no GPU; 125 the kit cannot run here.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +13,7 @@ for built in release/gpuslice release/libgpuslice.so; do
     [ -e "$kit/$built" ] || { echo "run.sh: $kit/$built is not there (in the repository: run make first)" >&2; exit 125; }
 done
 
-# The first python3 that is new enough; ctypes is in a package of its own on some systems.
+# Finds the first python3 that is new enough. On some systems ctypes is in a separate package.
 python=
 for candidate in "${PYTHON:-python3}" python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8; do
     if "$candidate" -c 'import sys, ctypes, json, struct; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
@@ -23,7 +24,7 @@ for candidate in "${PYTHON:-python3}" python3 python3.14 python3.13 python3.12 p
 done
 [ -n "$python" ] || { echo "run.sh: ${PYTHON:-python3} is no Python 3.8 or later with ctypes (PYTHON names another)" >&2; exit 125; }
 
-# The runner ends by itself in time. If it hangs, it is ended: all that it has found by then is in DIR.
+# The runner stops by itself in time. If it hangs, it is killed; DIR then has all earlier results.
 minutes=8 before=
 for word in "$@"; do
     [ "$before" != --minutes ] || minutes=$word

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The packages for 64-bit Arm, emulated: the files of the deb in a root of that architecture.
+# Tests the packages for 64-bit Arm by emulation: the files of the deb, in a root of that
+# architecture.
 # Usage: tests/packages/aarch64.sh ROOT PACKAGES
-# Touches: namespaces of its own. Needs qemu-aarch64-static, and Linux 6.7 for a binfmt_misc of its own.
+# Touches: namespaces of its own. Needs qemu-aarch64-static, and a binfmt_misc of its own (Linux
+# 6.7).
 set -euo pipefail
 root=$(realpath "${1:?usage: tests/packages/aarch64.sh ROOT PACKAGES}")
 packages=$(realpath "$2")
@@ -9,7 +11,7 @@ qemu=$(command -v qemu-aarch64-static) || { echo "gpuslice: qemu-aarch64-static 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for file in "$packages"/gpuslice_*_arm64.deb "$packages"/gpuslice-sim_*_arm64.deb; do dpkg-deb -x "$file" "$work/deb"; done
-# Children are started by /proc/self/exe, so the kernel must know the emulator.
+# gpuslice starts its children by /proc/self/exe, so the kernel must know the emulator.
 unshare --user --map-root-user --mount --pid --fork --kill-child bash -euo pipefail -c '
     root=$1 files=$2 qemu=$3
     mount --make-rprivate /

@@ -10,7 +10,7 @@ exec unshare --mount --pid --fork --mount-proc --kill-child bash -euo pipefail -
     mount --make-rprivate /
     mount -t tmpfs -o mode=755 none /run
     for folder in containers docker containerd; do mkdir -p /var/lib/$folder; mount -t tmpfs none /var/lib/$folder; done
-    # crun and runc want one version of cgroups.
+    # crun and runc refuse two versions of cgroups at once.
     if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi
     printf "[containers]\ndefault_ulimits = []\nnetns = \"none\"\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nruntime = \"runc\"\n" >/run/containers.conf
     export CONTAINERS_CONF=/run/containers.conf
@@ -21,7 +21,7 @@ exec unshare --mount --pid --fork --mount-proc --kill-child bash -euo pipefail -
         podman --storage-driver vfs load -q -i "$file" >/run/said 2>&1 || fail "podman: $(cat /run/said)"
         said=$(podman --storage-driver vfs run --rm "docker.io/library/gpuslice:$version" 2>&1) || fail "podman: $said"
         [ "$said" = "gpuslice-hook $version" ] || fail "podman: $said"
-        # As an image takes it: COPY --from=gpuslice /usr /usr
+        # Another image copies the files in this way: COPY --from=gpuslice /usr /usr
         podman --storage-driver vfs create -q --name files "docker.io/library/gpuslice:$version" >/dev/null
         podman --storage-driver vfs cp files:/usr/lib/gpuslice/libgpuslice.so /run/copy.so
         [ -s /run/copy.so ] || fail "podman: there is no library in the image"

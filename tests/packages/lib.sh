@@ -3,8 +3,9 @@
 # Runs the tests of packages in clean roots. Sourced by run.sh.
 # Touches: namespaces of its own; a copy of the root in memory.
 
-# in_root RELEASE SCRIPT ARGUMENTS...: a script of tests/packages/guest in a fresh copy of the root,
-# without a network. The packages are in /packages/built, the simulated driver in /packages/sim.
+# in_root RELEASE SCRIPT ARGUMENTS...: runs a script of tests/packages/guest in a fresh copy of the
+# root, without a network. The packages are in /packages/built, the simulated driver in
+# /packages/sim.
 in_root() {
     local release=$1 script=$2
     shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lintian and rpmlint find nothing in the packages.
+# Checks that lintian and rpmlint find nothing in the packages.
 # Usage: tests/packages/lint.sh FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/../.."

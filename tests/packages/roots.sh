@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Makes clean roots of Debian and Ubuntu releases, for the tests of packages.
-# Usage: tests/packages/roots.sh RELEASE...    (xenial bionic jammy bullseye bookworm trixie sid; trixie-arm64: files only)
-# Touches: target/roots/RELEASE. Quick when it is there. Needs root, debootstrap and the network.
+# Usage: tests/packages/roots.sh RELEASE...
+# Releases: xenial bionic jammy bullseye bookworm trixie sid; trixie-arm64 is only unpacked.
+# Touches: target/roots/RELEASE. Returns quickly if it exists. Needs root, debootstrap and the
+# network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 roots=${TARGET:-target}/roots
 mkdir -p "$roots"
 
-# Ubuntu's keys, which Debian does not always carry.
+# Fetches Ubuntu's keys, which not every Debian has.
 keys() {
     local sum=0d0e7ed6b112f5d03eabf3c7eb01ebdacf9c57714b279e90495cfc58c8c4520f name=ubuntu-keyring_2021.03.26_all.deb
     [ ! -e "$roots/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" ] || return 0
@@ -23,7 +25,7 @@ for release; do
     *) mirror=http://deb.debian.org/debian keyring=/usr/share/keyrings/debian-archive-keyring.gpg components=main ;;
     esac
     [ "${keyring#"$roots"}" = "$keyring" ] || keys
-    # The tests need more than the package: a shell, and Python with venv for the wheel.
+    # Beside the package, the tests need a shell, and Python with venv for the wheel.
     with=python3
     case $release in
     xenial | bionic | *-arm64) with= ;;
@@ -44,7 +46,7 @@ for release; do
         echo "gpuslice: $release cannot be installed: $(tail -1 "$roots/$release.log")" >&2
         exit 1
     }
-    # Unpacked for another architecture, /proc is a link to itself.
+    # In a root that was unpacked for another architecture, /proc is a link to itself.
     [ ! -L "$roots/$release.part/proc" ] || { rm "$roots/$release.part/proc" && mkdir "$roots/$release.part/proc"; }
     mkdir "$roots/$release.part/packages"
     mv "$roots/$release.part" "$roots/$release"

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Tests every package of target/dist/packages in clean roots: install, gpuslice check on the simulator, remove.
+# Tests every package of target/dist/packages in clean roots: install, gpuslice check on the
+# simulator, remove.
 # Usage: tests/packages/run.sh [TEST...]    (default: all; tests/packages/run.sh list)
-# Needs root, and after the first time no network. Builds nothing: make dist comes first.
+# Needs root, and a network only the first time. Builds nothing: make dist comes first.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
 arch=x86_64
 . tests/packages/lib.sh
 
-# An earlier release, as PREVIOUS names the folder of its packages. Without it these binaries are packed as 0.0.1: they test
-# the packages' scripts, and not how two releases get on.
+# Provides an earlier release. PREVIOUS names the folder of its packages. Without it, these binaries
+# are packed as version 0.0.1. That tests the packages' scripts, but not whether two releases work
+# together.
 older() {
     local folder=$target/dist/older/packages
     if [ -n "${PREVIOUS:-}" ]; then
@@ -35,7 +37,7 @@ lint() { tests/packages/lint.sh "$target/dist/packages"; }
 deb() { roots trixie && in_root trixie life.sh deb; }
 rpm() { roots trixie && in_root trixie life.sh rpm; }
 wheel() { roots trixie && in_root trixie wheel.sh; }
-mixed() { # an older library and a newer command, and the other way round
+mixed() { # an older library with a newer command, and the reverse
     roots trixie && in_root trixie mixed.sh
 }
 userlands() { # glibc 2.23, 2.27, 2.31, 2.41
@@ -59,7 +61,8 @@ older
 [ $# -gt 0 ] || set -- "${all[@]}"
 failed=()
 for name; do
-    # Not in a condition: a test ends at its first failure.
+    # Not part of a condition, because set -e would have no effect there. A test ends at its first
+    # failure.
     ( "$name" ) & wait $! || failed+=("$name")
 done
 [ ${#failed[@]} = 0 ] || { echo "gpuslice: failed: ${failed[*]}" >&2; exit 1; }

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds the simulated driver into a directory (default: target/sim). Quick when nothing changed.
 # Touches: that directory and cargo's target directory.
-# SIM_CARGO, SIM_BUILT and SIM_TOOL replace cargo's subcommand, the folder it builds into, and what
-# starts the tool that makes the branches: packages are built for other machines.
+# SIM_CARGO, SIM_BUILT and SIM_TOOL replace cargo's subcommand, the folder that it builds into, and
+# the command that starts the tool which makes the branches. Packages for other machines are built
+# in this way.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -53,7 +54,7 @@ if ! [ "$archive" -nt "$source" ] || ! [ "$archive" -nt "$0" ]; then
     rm -f "$out/.cudart.o"
 fi
 
-# A driver from before 2019 or so: the names are really not there, for dlsym as for cuGetProcAddress.
+# A driver from about 2019 or earlier: neither dlsym nor cuGetProcAddress finds the newer names.
 old=$out/old
 if ! [ "$old/libcuda.so.1" -nt "$out/libcuda.so.1" ] || ! [ "$old/libnvidia-ml.so.1" -nt "$out/libnvidia-ml.so.1" ]; then
     tool without \
@@ -61,7 +62,7 @@ if ! [ "$old/libcuda.so.1" -nt "$out/libcuda.so.1" ] || ! [ "$old/libnvidia-ml.s
         --from "$out" --to "$old"
 fi
 
-# The driver of each branch that a scenario can name: a newer name is not there for the loader either.
+# The driver of each branch that a scenario can name. The loader does not find newer names either.
 for branch in $(tool branches); do
     fresh=yes
     for library in libcuda.so.1 libnvidia-ml.so.1; do

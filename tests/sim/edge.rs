@@ -1,7 +1,9 @@
-// C's pointers, shared by the two libraries: out-pointers that refuse NULL, strings that end.
-// Touches: memory the caller pointed to. The including file says which code NULL_POINTER is.
+// Wrappers of C's pointers, shared by the two libraries: out-pointers that refuse NULL, and C
+// strings.
+// Touches: memory to which the caller's pointers point. The including file defines the code
+// NULL_POINTER.
 
-/// A pointer the caller wants something written to.
+/// A pointer through which the caller wants a value written.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
@@ -14,7 +16,7 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Writes, or says NULL_POINTER when there is no place.
+    /// Writes the value, or returns NULL_POINTER for a NULL pointer.
     pub(crate) fn set(self, value: T) -> Answer {
         if self.0.is_null() {
             return Err(NULL_POINTER);
@@ -24,7 +26,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Writes where the vendor lets the caller pass NULL.
+    /// Writes the value, where the vendor lets the caller pass NULL.
     #[allow(dead_code, reason = "only one of the two libraries has such parameters")]
     pub(crate) fn set_if_wanted(self, value: T) {
         if !self.0.is_null() {
@@ -33,17 +35,17 @@ impl<T> Out<T> {
         }
     }
 
-    /// The n-th of an array the caller promised.
+    /// A pointer to the n-th element of an array that the caller passed.
     pub(crate) fn at(self, n: usize) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// The same place with another type: attributes that come as `void *`.
+    /// The same pointer with another type: attributes that come as `void *`.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 
-    /// Whether there is no place.
+    /// Whether the pointer is NULL.
     #[allow(dead_code, reason = "only one of the two libraries has such parameters")]
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
@@ -55,7 +57,7 @@ impl<T> Out<T> {
         Self(address as *mut T)
     }
 
-    /// What is there now.
+    /// The present value.
     #[allow(dead_code, reason = "only one of the two libraries reads what it will write")]
     pub(crate) fn get(self) -> Answer<T>
     where
@@ -65,14 +67,14 @@ impl<T> Out<T> {
     }
 }
 
-/// A pointer the caller wants something read from.
+/// A pointer through which the caller wants a value read.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct In<T>(*const T);
 
 #[allow(dead_code, reason = "one of the two libraries needs less of it")]
 impl<T: Copy> In<T> {
-    /// Reads, or says NULL_POINTER when there is nothing.
+    /// Reads the value, or returns NULL_POINTER for a NULL pointer.
     pub(crate) fn get(self) -> Answer<T> {
         if self.0.is_null() {
             return Err(NULL_POINTER);
@@ -81,17 +83,17 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// The n-th of an array the caller promised.
+    /// A pointer to the n-th element of an array that the caller passed.
     pub(crate) fn at(self, n: usize) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// Where it is, for what is written back to it.
+    /// The address of the value, for functions that also write to it.
     pub(crate) fn address(self) -> usize {
         self.0 as usize
     }
 
-    /// The same place with another type.
+    /// The same pointer with another type.
     pub(crate) fn cast<U>(self) -> In<U> {
         In(self.0.cast())
     }
@@ -112,7 +114,7 @@ impl Text {
     }
 }
 
-/// Writes a string of at most `len` bytes, its end included.
+/// Writes a string of at most `len` bytes, including its final NUL.
 pub(crate) fn set_text(to: Out<u8>, len: i32, text: &str) -> Answer {
     let len = usize::try_from(len).map_err(|_| NULL_POINTER)?;
     if len == 0 {

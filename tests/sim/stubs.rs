@@ -1,5 +1,6 @@
-// Shared by the two build scripts: for every vendor name that the sources do not define, generates a function that
-// answers "not supported"; stream twins jump to the function they are a twin of. Touches: the sources (reads), OUT_DIR.
+// Shared by the two build scripts. For every vendor name that the sources do not define, generates
+// a function that answers "not supported"; stream twins jump to the function of which they are a
+// twin. Touches: the sources (reads), OUT_DIR.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,7 +23,8 @@ fn defined(prefix: &str) -> BTreeSet<String> {
     names
 }
 
-/// A function that does nothing but jump; the registers are the caller's.
+/// A function that only jumps to `to`. It leaves the caller's registers as they are, but for `load`,
+/// which goes into the first argument's register.
 fn jump(name: &str, export: bool, to: &str, load: &str) -> String {
     let attribute = if export { "#[unsafe(no_mangle)]" } else { "" };
     format!(
@@ -34,7 +36,7 @@ fn jump(name: &str, export: bool, to: &str, load: &str) -> String {
     )
 }
 
-/// Writes `stubs.rs`; gives back all names.
+/// Writes `stubs.rs`, and returns all names.
 fn write_stubs(prefix: &str, names: &[String], soname: &str) -> String {
     let defined = defined(prefix);
     let all: BTreeSet<&str> = names.iter().map(String::as_str).collect();

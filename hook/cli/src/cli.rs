@@ -86,7 +86,7 @@ pub enum Verb {
     Watch(watcher::Args),
 }
 
-/// Reads the command line, does what it says and returns the exit status.
+/// Parses the command line, runs the command and returns the exit status.
 #[must_use]
 pub fn main() -> c_int {
     streams::fill_closed();
@@ -109,12 +109,12 @@ pub fn main() -> c_int {
     }
 }
 
-/// Prints why there is nothing to dispatch: a fault of the command line, or a text that was asked for.
+/// Prints the error, help or version text that clap returned in place of a command.
 fn not_parsed(error: &clap::Error) -> u8 {
     if error.use_stderr() {
         match lacks_limit(error).then(current_slice::named).flatten() {
             Some(named) => tell(&InSliceError::Options(named).to_string()),
-            // An error that standard error refuses has no other place to go.
+            // If standard error cannot be written either, the message is lost.
             None => drop(error.print()),
         }
         return exit::FAILED;

@@ -1,10 +1,11 @@
-//! What a slice adds to the start of a container, and how long the hook itself takes.
-//! Touches: a machine of its own. Asserts nothing: machines are noisy.
+//! Measures the time that a slice adds to the start of a container, and the time that the hook
+//! itself takes.
+//! Touches: a machine of its own. Asserts nothing, because timings vary from run to run.
 //!
-//! Budget: the hook itself p50 <= 1 ms, p99 <= 5 ms; a start <= 3 ms over one without a hook. What a start
-//! costs is known when the container's program runs; poststop is part of its removal.
-//! Starts are paired: every round starts one of each kind, and what is reported is the median of
-//! the rounds' differences.
+//! Budget: the hook itself p50 <= 1 ms, p99 <= 5 ms; a start with the hook takes at most 3 ms
+//! longer than one without. A start is measured until the container's program runs. The poststop
+//! hook is measured as part of the removal. Starts are paired: every round starts one container of
+//! each kind, and the report gives the median of the differences.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::host::Host;
@@ -25,7 +26,7 @@ fn main() {
     own_time();
 }
 
-/// A stage with this program, and after the end.
+/// The hooks of a container: this program at a stage, and at poststop if `stop` is set.
 fn hooked(stage: &str, program: &str, stop: bool) -> Value {
     let hook = |stage: &str| json!([{"path": program, "args": [program, stage], "env": ["PATH=/usr/bin"]}]);
     let mut hooks = json!({ stage: hook(stage) });
@@ -106,7 +107,7 @@ fn starts(binary: &'static str) {
     }
 }
 
-/// What one variant took: until its program runs, and to remove it.
+/// The times of one variant: until its program runs, and for its removal.
 #[derive(Clone, Default)]
 struct Times {
     start: Vec<f64>,
@@ -121,7 +122,7 @@ fn timed(host: &Host, line: &str) -> f64 {
     took.as_secs_f64() * 1e3
 }
 
-/// The hook's own time, from fork to exit, as a runtime waits for it.
+/// Measures the hook from fork to exit, as a runtime waits for it.
 fn own_time() {
     let host = Host::new();
     for stage in ["createRuntime", "createContainer"] {
@@ -156,7 +157,7 @@ fn own_time() {
     }
 }
 
-/// A percentile.
+/// Returns a percentile.
 fn at(all: &mut [f64], percent: usize) -> f64 {
     all.sort_by(f64::total_cmp);
     let index = (all.len() * percent / 100).min(all.len().saturating_sub(1));

@@ -1,9 +1,9 @@
-/* What an image has that attacks whoever loads its code: leaves a mark wherever it is loaded. */
+/* An image's library that attacks every process that loads it: it leaves a mark in /run. */
 #include <fcntl.h>
 #include <unistd.h>
 
 __attribute__((constructor)) static void ran(void) {
-    /* In whatever root it runs: the host's is what a test looks at. */
+    /* The mark is in the root of the loading process. Tests look for it on the host. */
     int mark = open("/run/evil-ran", O_CREAT | O_WRONLY, 0666);
     if (mark >= 0) {
         (void)!write(mark, "ran\n", 4);

@@ -1,8 +1,9 @@
-/* What a program in a container does with its slice's ledger.
-   ledger cut FILE...      tries to cut and change each; says what succeeded
-   ledger lock FILE        holds a lock on every byte that nobody has locked, until it is killed
-   ledger alloc MIB        makes a context and allocates; says how much it got
-   ledger hold MIB FILE    the same; then asks what is free until FILE.stop is there, and writes to FILE */
+/* Attacks and uses a slice's ledger from inside a container.
+   ledger cut FILE...      tries to cut and change each file; prints the successful attempts
+   ledger lock FILE        locks every byte that is not locked yet, until it is killed
+   ledger alloc MIB        makes a context and allocates; prints how much it got
+   ledger hold MIB FILE    as alloc; then queries free memory until FILE.stop exists, and writes
+                           the result to FILE */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -125,7 +126,7 @@ int main(int count, char **words) {
         while (access(stop, F_OK)) {
             of(driver, "cuMemGetInfo_v2")(&free, &total);
             changes += free != before;
-            usleep(1000); /* Asks until the test has seen enough; it dies with its machine. */
+            usleep(1000); /* Polls until FILE.stop exists or its machine ends. */
         }
         fprintf(said, "alive, changes %zu\n", changes);
         fclose(said);

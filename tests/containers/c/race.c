@@ -1,4 +1,4 @@
-/* Somebody who shares a container's root: swaps two names in it, until it is killed. */
+/* An attacker that shares a container's root: swaps two names in it until it is killed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Runs a hook and writes down what it took, in nanoseconds: timed FILE HOOK ARGUMENTS...
-   First by the clock, from before fork to after wait, so the start of the hook's process is in it;
-   then of a processor, which is the same on a busy machine. */
+/* Runs a hook and records its times in nanoseconds: timed FILE HOOK ARGUMENTS...
+   The first time is by the clock, from before fork to after wait, so it includes the start of the
+   hook's process. The second is processor time, which does not grow on a busy machine. */
 #define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

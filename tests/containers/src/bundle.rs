@@ -1,4 +1,4 @@
-//! Containers of runc and crun themselves: a bundle, its `config.json`, the runtime's command line.
+//! Containers that runc and crun start directly: a bundle, its `config.json`, the command line.
 //! Touches: a `Host`'s /run/bundles.
 
 use crate::engine::Engine;
@@ -6,7 +6,7 @@ use crate::host::{Done, Host};
 use crate::spec::{Spec, hooks};
 use serde_json::{Value, json};
 
-/// What Docker gives to a container's root.
+/// The capabilities that Docker gives to a container's root.
 pub const CAPABILITIES: [&str; 14] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -34,7 +34,7 @@ pub struct Oci<'h> {
 }
 
 impl<'h> Oci<'h> {
-    /// A runtime whose containers have our hook at a stage.
+    /// A runtime whose containers have our hook at this stage.
     #[must_use]
     pub fn new(host: &'h Host, binary: &'static str, stage: &str) -> Oci<'h> {
         Oci {
@@ -44,7 +44,7 @@ impl<'h> Oci<'h> {
         }
     }
 
-    /// The same runtime without hooks.
+    /// A runtime whose containers have no hooks.
     #[must_use]
     pub fn without_hooks(host: &'h Host, binary: &'static str) -> Oci<'h> {
         let hooks = json!({});
@@ -55,7 +55,7 @@ impl<'h> Oci<'h> {
         }
     }
 
-    /// Where a container's bundle is.
+    /// The path of a container's bundle.
     #[must_use]
     pub fn bundle(name: &str) -> String {
         format!("/run/bundles/{name}")
@@ -66,7 +66,7 @@ impl<'h> Oci<'h> {
         self.prepare_as(spec, &self.config(spec));
     }
 
-    /// Makes a bundle with this configuration.
+    /// Makes a bundle with the given configuration.
     pub fn prepare_as(&self, spec: &Spec, config: &Value) {
         let bundle = Self::bundle(&spec.name);
         let image = spec.image.name();
@@ -80,11 +80,12 @@ impl<'h> Oci<'h> {
             .write(&format!("{bundle}/config.json"), config.to_string());
     }
 
-    /// Starts a container of a bundle that is there.
+    /// Starts the container of an existing bundle.
     #[must_use]
     pub fn run(&self, name: &str) -> Done {
         let bundle = Self::bundle(name);
-        // A runtime waits until nobody has its standard output: the container must not.
+        // The caller waits until every process has closed this output, so the container must not
+        // inherit it.
         self.host.sh(&format!(
             "{} run -d -b {bundle} {name} >{bundle}/out 2>&1 </dev/null || {{ code=$?; cat {bundle}/out; exit $code; }}",
             self.binary
@@ -168,7 +169,7 @@ impl Engine for Oci<'_> {
     }
 
     fn restart(&mut self, id: &str) {
-        // As engines do it: the container is another one in the same root.
+        // Engines restart in this way: a new container gets the same root.
         self.host.run(self.binary, &["delete", "-f", id]).ok();
         self.run(id).ok();
     }

@@ -1,20 +1,20 @@
-//! What `gpuslice check --json` says inside a container.
-//! Touches: a runtime's exec.
+//! Runs `gpuslice check --json` inside a container and reads its report.
+//! Touches: the exec of a runtime.
 
 use crate::engine::Engine;
 use serde_json::Value;
 
-/// Its report.
+/// The report.
 #[derive(Debug)]
 pub struct Check {
     json: Value,
 }
 
 impl Check {
-    /// Runs it in a container.
+    /// Runs the command in a container.
     ///
     /// # Panics
-    /// When it says nothing that can be read.
+    /// When the output is not JSON.
     #[must_use]
     pub fn run(engine: &dyn Engine, id: &str) -> Check {
         let done = engine.exec(id, &["/opt/gpuslice", "check", "--json"]);
@@ -23,31 +23,31 @@ impl Check {
         Check { json }
     }
 
-    /// Whether all of its answers agree.
+    /// Whether all answers in the report agree.
     #[must_use]
     pub fn consistent(&self) -> bool {
         self.json["consistent"] == true
     }
 
-    /// The library that is loaded there.
+    /// The path of the library that the container has loaded.
     #[must_use]
     pub fn library(&self) -> Option<&str> {
         self.json["shim"].as_str()
     }
 
-    /// The total of every answer that has one and can tell it whole, without repetitions.
+    /// The distinct totals of all answers that can express a total without truncation.
     #[must_use]
     pub fn totals(&self) -> Vec<u64> {
         self.numbers("total")
     }
 
-    /// The free memory, likewise.
+    /// The distinct amounts of free memory, likewise.
     #[must_use]
     pub fn free(&self) -> Vec<u64> {
         self.numbers("free")
     }
 
-    /// How many answers have a total.
+    /// The number of answers with a total.
     #[must_use]
     pub fn answers(&self) -> usize {
         let rows = self.json["rows"].as_array();
@@ -56,7 +56,7 @@ impl Check {
         })
     }
 
-    /// All that it said.
+    /// The whole report.
     #[must_use]
     pub fn json(&self) -> &Value {
         &self.json
@@ -64,7 +64,7 @@ impl Check {
 
     fn numbers(&self, name: &str) -> Vec<u64> {
         let rows = self.json["rows"].as_array().into_iter().flatten();
-        // What tells 32 bits tells no large number whole.
+        // An answer of 32 bits cannot express a large number.
         let whole = rows.filter(|row| {
             !matches!(
                 row["api"].as_str(),

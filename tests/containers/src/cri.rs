@@ -1,4 +1,4 @@
-//! Pods and containers of containerd, asked for as a kubelet asks.
+//! Pods and containers of containerd, requested as a kubelet requests them.
 //! Touches: a `Host`'s containerd; the client is `cri.py`.
 
 use crate::engine::Engine;
@@ -12,29 +12,29 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::process::Child;
 
-/// A containerd with its CRI.
+/// A containerd and its CRI.
 #[derive(Debug)]
 pub struct Cri<'h> {
     host: &'h Host,
     daemon: Child,
     pods: HashMap<String, String>,
-    /// What each pod was asked for with: a kubelet says it again for each of its containers.
+    /// The request for each pod. A kubelet repeats it for each container of the pod.
     asked: RefCell<HashMap<String, Value>>,
-    /// The handler that pods are run by.
+    /// The runtime handler of the pods.
     pub handler: &'static str,
-    /// Whether a container's own annotations are the pod's or its own.
+    /// Whether `start` puts a container's annotations on its pod, and not on the container.
     pub annotate_pod: bool,
 }
 
 impl<'h> Cri<'h> {
-    /// A containerd on a machine, with the Debian image. What its pods are run by: `runc`, or a handler that
-    /// this line of shell, run before containerd starts, has configured.
+    /// Starts containerd on a machine, with the Debian image. `handler` runs the pods: `runc`, or a
+    /// handler that `configure` sets up, a line of shell that runs before containerd starts.
     #[must_use]
     pub fn new(host: &'h Host, handler: &'static str, configure: &str) -> Cri<'h> {
         host.write(
             "/etc/containerd/config.toml",
             r#"version = 2
-# What a root that may not raise limits, on a machine without networks, can run.
+# For a root that may not raise limits, on a machine without networks.
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:1"
   restrict_oom_score_adj = true
@@ -65,10 +65,10 @@ impl<'h> Cri<'h> {
         cri
     }
 
-    /// One call.
+    /// Makes one call.
     ///
     /// # Errors
-    /// When the answer is an error: what it says.
+    /// The text of the error, when the answer is one.
     pub fn call(&self, method: &str, request: &Value) -> Result<Value, Done> {
         let python = place::roots().join("venv/bin/python3");
         let client = place::package().join("cri.py");
@@ -85,7 +85,7 @@ impl<'h> Cri<'h> {
         Ok(serde_json::from_str(&done.out).expect("JSON"))
     }
 
-    /// Asks for a pod; its id.
+    /// Requests a pod and returns its id.
     ///
     /// # Errors
     /// When it did not start.
@@ -109,7 +109,7 @@ impl<'h> Cri<'h> {
         })
     }
 
-    /// Asks for a container of a pod, and starts it; its id.
+    /// Requests a container of a pod, starts it, and returns its id.
     ///
     /// # Errors
     /// When it did not start.
@@ -155,7 +155,7 @@ impl<'h> Cri<'h> {
         Ok(container)
     }
 
-    /// Ends a pod and forgets it.
+    /// Stops and removes a pod.
     ///
     /// # Panics
     /// When that fails.
@@ -166,15 +166,15 @@ impl<'h> Cri<'h> {
         }
     }
 
-    /// Ends a container and forgets it.
+    /// Stops and removes a container.
     ///
     /// # Panics
     /// When that fails.
     pub fn remove_container(&self, id: &str) {
         self.call("StopContainer", &json!({"container_id": id, "timeout": 0}))
-            .expect("it stops");
+            .expect("the container stops");
         self.call("RemoveContainer", &json!({"container_id": id}))
-            .expect("it goes");
+            .expect("the container is removed");
     }
 }
 
@@ -220,7 +220,7 @@ impl Engine for Cri<'_> {
     }
 
     fn restart(&mut self, _id: &str) {
-        // A kubelet makes another container in the pod: `run_container` again.
+        // A kubelet creates a new container in the pod instead. Tests call `run_container` again.
     }
 
     fn remove(&mut self, id: &str) {

@@ -1,4 +1,4 @@
-//! Containers of Docker Engine, whose runtime is ours in front of runc.
+//! Containers of Docker Engine, with our runtime in front of runc.
 //! Touches: a `Host`'s dockerd.
 
 use crate::engine::Engine;
@@ -12,12 +12,12 @@ use std::process::Child;
 pub struct Docker<'h> {
     host: &'h Host,
     daemon: Child,
-    /// The runtime of containers that want no slice.
+    /// The runtime of containers without a slice.
     pub runtime: &'static str,
 }
 
 impl<'h> Docker<'h> {
-    /// An engine on a machine, with the Debian image, as its daemon.json says.
+    /// Starts an engine on a machine, with the Debian image, as its daemon.json configures it.
     #[must_use]
     pub fn new(host: &'h Host, runtime: &'static str) -> Docker<'h> {
         let group = format!("--cgroup-parent=/{}", host.name());
@@ -49,7 +49,7 @@ impl Engine for Docker<'_> {
     fn start(&mut self, spec: &Spec) -> Result<String, Done> {
         let mut arguments: Vec<String> = ["run", "-d", "--network=none"].map(str::to_owned).into();
         arguments.push(format!("--name={}", spec.name));
-        // This engine passes no annotations on: a size is a runtime.
+        // This engine does not pass on annotations, so it has a runtime for each size.
         let size = |(key, _): &&(String, String)| key == "gpuslice.io/memory";
         let runtime = match spec.annotations.iter().find(size) {
             Some((_, memory)) => format!("gpuslice-{}", memory.to_lowercase()),

@@ -1,15 +1,16 @@
-//! What a test wants of any runtime: start, exec, restart, remove.
-//! Touches: what the runtimes touch.
+//! The interface of every runtime under test: start, exec, restart, remove.
+//! Touches: the files of the runtime.
 
 use crate::host::Done;
 use crate::spec::Spec;
 
 /// A runtime on a machine.
 pub trait Engine {
-    /// What it is, for messages.
+    /// The name of the runtime, for messages.
     fn name(&self) -> String;
 
-    /// Starts a container. Its id, or what was said when it did not start; then nothing is left of it.
+    /// Starts a container and returns its id. If the container does not start, returns the
+    /// runtime's output, and nothing of the container is left.
     ///
     /// # Errors
     /// When the container did not start.
@@ -21,6 +22,6 @@ pub trait Engine {
     /// Stops a container and starts it again.
     fn restart(&mut self, id: &str);
 
-    /// Ends a container and forgets it.
+    /// Stops and removes a container.
     fn remove(&mut self, id: &str);
 }

@@ -1,6 +1,8 @@
-//! A machine for one test: this one's programs, with a `/run`, an `/etc` and processes of its own.
+//! A machine for one test: the programs of this machine, with a `/run`, an `/etc` and processes of
+//! its own.
 //! Touches: namespaces, and cgroups under the machine's own name.
-//! Law: when a `Host` is dropped, or this process dies, nothing of it is left.
+//! Law: when a `Host` is dropped, or this process dies, all its processes, mounts and files are
+//! gone.
 
 use crate::{patience, place};
 use std::io::Write;
@@ -9,13 +11,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time limit of a command on the machine: a thousand starts of the race take half of it.
+/// The time limit of a command on the machine. A thousand starts of the race take half of it.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Done {
-    /// The exit status, or 128 and the signal.
+    /// The exit status, or 128 plus the signal.
     pub code: i32,
     /// Its standard output.
     pub out: String,
@@ -24,7 +26,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Reads what a process left.
+    /// Converts the output of an ended process.
     #[must_use]
     pub fn from(output: &Output) -> Done {
         use std::os::unix::process::ExitStatusExt;
@@ -36,10 +38,10 @@ impl Done {
         }
     }
 
-    /// Its output, when it went well.
+    /// Returns standard output if the command succeeded.
     ///
     /// # Panics
-    /// When it did not.
+    /// When the command failed.
     #[track_caller]
     #[expect(
         clippy::must_use_candidate,
@@ -51,7 +53,7 @@ impl Done {
     }
 }
 
-/// The machine.
+/// A machine of its own for one test.
 #[derive(Debug)]
 pub struct Host {
     process: Child,
@@ -60,13 +62,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// A machine with one simulated RTX 3090.
+    /// Makes a machine with one simulated RTX 3090.
     #[must_use]
     pub fn new() -> Host {
         Host::with("rtx3090")
     }
 
-    /// A machine with these simulated GPUs.
+    /// Makes a machine with these simulated GPUs.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -109,8 +111,9 @@ impl Host {
         host
     }
 
-    /// Lists the GPUs with the kernel's numbers, by which a container's nodes tell which it is given. One
-    /// without a node is given none: that of these tests has none, and is given the simulated driver.
+    /// Lists the GPUs with their device minor numbers. The hook finds a container's GPU by its
+    /// device nodes. A container without a node gets no GPU; containers of these tests have no
+    /// node, and use the simulated driver.
     pub fn list_with_minors(&self, gpus: &str) {
         self.sh(&format!(
             "GPUSLICE_SIM={gpus} GPUSLICE_SIM_STATE=/run/sim gpuslice devices --write"
@@ -118,13 +121,13 @@ impl Host {
         .ok();
     }
 
-    /// Its name, unique on this machine. Cgroups are made under it.
+    /// The machine's name, unique on the machine below. Its cgroups have this name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A command there.
+    /// A command that will run on the machine.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
@@ -138,7 +141,8 @@ impl Host {
         command
     }
 
-    /// A command there that is killed when its time is over: a test may fail, and never hang.
+    /// A command on the machine that is killed at the time limit, so that a test fails instead of
+    /// hanging.
     fn limited(&self, program: &str) -> Command {
         let mut command = self.command("timeout");
         let limit = LIMIT.as_secs().to_string();
@@ -146,7 +150,7 @@ impl Host {
         command
     }
 
-    /// Runs a program there.
+    /// Runs a program on the machine.
     ///
     /// # Panics
     /// When there is no such program.
@@ -155,7 +159,7 @@ impl Host {
         self.run_with(program, arguments, b"")
     }
 
-    /// Runs a program there that reads this.
+    /// Runs a program on the machine with this standard input.
     ///
     /// # Panics
     /// When there is no such program.
@@ -167,28 +171,28 @@ impl Host {
         let mut child = command.spawn().expect("nsenter");
         let mut stdin = child.stdin.take().expect("its input");
         let input = input.to_vec();
-        // It may end without having read it all.
+        // The program may end before it has read all of its input.
         std::thread::spawn(move || stdin.write_all(&input));
         let what = format!("{program} {}", arguments.join(" "));
-        // It is killed there first, so that what it has said can be seen.
+        // `timeout` kills the program earlier, so its output is still read.
         let limit = LIMIT + Duration::from_secs(30);
         Done::from(&patience::ended_within(child, &what, limit))
     }
 
-    /// Runs a line of shell there.
+    /// Runs a line of shell on the machine.
     #[must_use]
     pub fn sh(&self, script: &str) -> Done {
         self.run("bash", &["-c", script])
     }
 
-    /// A file of that machine, for this process. No component may be a link.
+    /// The path of a file of the machine, as this process can open it. No component may be a link.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.init));
         root.join(path.trim_start_matches('/'))
     }
 
-    /// Writes a file there, and the folders above it.
+    /// Writes a file on the machine, and creates its folders.
     ///
     /// # Panics
     /// When that fails.
@@ -199,7 +203,7 @@ impl Host {
         std::fs::write(path, text).expect("the file");
     }
 
-    /// What is in a folder there; nothing, if it is not there.
+    /// The names in a folder of the machine; empty if there is no such folder.
     #[must_use]
     pub fn list(&self, path: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(path)) else {
@@ -211,8 +215,9 @@ impl Host {
         names
     }
 
-    /// Every file that has been made, changed or removed on this machine since it started, but for
-    /// what runtimes keep (`/run` but for its top, `/var/lib`, `/var/log`), with size and time of change.
+    /// Lists every file that was created, changed or removed on this machine since it started, with
+    /// size and modification time. Leaves out the folders of the runtimes: `/run` below its top,
+    /// `/var/lib`, `/var/log`.
     #[must_use]
     pub fn changes(&self) -> String {
         self.sh(
@@ -222,8 +227,8 @@ impl Host {
         .out
     }
 
-    /// The mounts of the machine itself, without what runtimes mount below their own folders, and
-    /// without the tenants' file system, which comes with the first slice and stays.
+    /// The mounts of the machine, without those that runtimes make below their own folders. The
+    /// tenants' file system is left out, because it is mounted with the first slice and stays.
     #[must_use]
     pub fn mounts(&self) -> Vec<String> {
         let text = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.init));
@@ -235,7 +240,7 @@ impl Host {
         points
     }
 
-    /// Starts a program that stays; its output goes to a file there.
+    /// Starts a program that keeps running, with its output in a file of the machine.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -247,16 +252,16 @@ impl Host {
         command.spawn().expect("nsenter")
     }
 
-    /// Waits until this is so.
+    /// Waits until a condition holds.
     ///
     /// # Panics
-    /// When it is not within a minute.
+    /// When it does not hold within a minute.
     #[track_caller]
     pub fn wait_for(&self, what: &str, mut so: impl FnMut() -> bool) {
         let start = Instant::now();
         while !so() {
             assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
-            // Processes of the machine bring it about, of which no event comes here.
+            // Processes of the machine bring the condition about, and no event reports it.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -270,7 +275,7 @@ impl Default for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Process 1 reads until then; with it go all others.
+        // Process 1 ends when its standard input closes, and all other processes end with it.
         drop(self.process.stdin.take());
         let _ = patience::ends(&mut self.process);
         for group in cgroups(&self.name) {
@@ -289,7 +294,8 @@ fn cgroups(name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A cgroup's files cannot be removed, its folders can.
+/// Removes a cgroup with the cgroups below it. A cgroup's files cannot be removed, only its
+/// folders.
 fn remove_tree(group: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(group)?.flatten() {
         if entry.file_type()?.is_dir() {

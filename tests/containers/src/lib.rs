@@ -1,6 +1,7 @@
-//! What the tests of real containers share: a machine for each test, the runtimes on it, what is asked inside.
+//! Support for the tests with real containers: a machine for each test, the runtimes on it, and
+//! checks inside a container.
 //! Touches: namespaces, mounts and processes of its own; cgroups under a name of its own.
-//! Law: nothing here knows what an answer should be; every expected number stands in a test.
+//! Law: no expected value is defined here; every expected number is in a test.
 
 pub mod bundle;
 pub mod check;

@@ -1,6 +1,7 @@
-//! Waits with an end: for a process, for its first words, for a condition.
-//! Touches: child processes of this one, threads that only wait.
-//! Law: whatever does not come within the time limit fails the test, in words that name it.
+//! Waits with a time limit: for a process, for a line of its output, for a condition.
+//! Touches: child processes of this one, and threads that only wait.
+//! Law: a wait that exceeds its time limit fails the test, in a message that names the awaited
+//! event.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -10,10 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time limit where a test names none: far longer than anything takes, also on a busy machine.
+/// The time limit of a test that sets none: far longer than any step takes, also on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs a command to its end and returns what it has said.
+/// Runs a command to its end and returns its output.
 ///
 /// # Panics
 /// When it cannot be started, or does not end in time.
@@ -23,13 +24,13 @@ pub fn output(command: &mut Command) -> Output {
     said.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
 }
 
-/// The same, with a time limit of its own.
+/// Like [`output`], with the given time limit.
 ///
 /// # Errors
 /// When it cannot be started.
 ///
 /// # Panics
-/// When it does not end in time. It is killed then, with all that it has started.
+/// When it does not end in time. It is then killed with all processes that it has started.
 #[track_caller]
 pub fn output_within(command: &mut Command, limit: Duration) -> io::Result<Output> {
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -37,19 +38,19 @@ pub fn output_within(command: &mut Command, limit: Duration) -> io::Result<Outpu
     Ok(ended_within(child, &format!("{command:?}"), limit))
 }
 
-/// Waits for the end of a process, whose standard input is closed, and for all that it has said.
+/// Closes a process's standard input, waits for its end, and returns its output.
 ///
 /// # Panics
-/// When it does not end in time. It is killed then.
+/// When it does not end in time. It is then killed.
 #[track_caller]
 pub fn ended(child: Child, what: &str) -> Output {
     ended_within(child, what, LIMIT)
 }
 
-/// The same, with a time limit of its own.
+/// Like [`ended`], with the given time limit.
 ///
 /// # Panics
-/// When it does not end in time. It is killed then.
+/// When it does not end in time. It is then killed.
 #[track_caller]
 pub fn ended_within(mut child: Child, what: &str, limit: Duration) -> Output {
     drop(child.stdin.take());
@@ -59,7 +60,7 @@ pub fn ended_within(mut child: Child, what: &str, limit: Duration) -> Output {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            // There is no portable way to wait for a child with a limit: so it is polled.
+            // There is no portable way to wait for a child with a time limit, so this polls.
             Ok(None) if start.elapsed() < limit => thread::sleep(Duration::from_millis(1)),
             Ok(None) => {
                 kill_group(&child);
@@ -69,7 +70,7 @@ pub fn ended_within(mut child: Child, what: &str, limit: Duration) -> Output {
             Err(error) => panic!("cannot wait for {what}: {error}"),
         }
     };
-    // Processes that it has left behind may keep its pipes open.
+    // Processes that the child has started may keep its pipes open.
     let rest = |pipe: mpsc::Receiver<Vec<u8>>| {
         let left = limit.saturating_sub(start.elapsed());
         pipe.recv_timeout(left.max(Duration::from_secs(1)))
@@ -85,7 +86,7 @@ pub fn ended_within(mut child: Child, what: &str, limit: Duration) -> Output {
     }
 }
 
-/// Kills what a process has started, if it leads a group; a group of another's is left alone.
+/// Kills the processes of the child's group, if the child leads one. Other groups are left alone.
 fn kill_group(child: &Child) {
     let group = format!("-{}", child.id());
     let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
@@ -95,19 +96,20 @@ fn all_of(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let mut all = Vec::new();
-        // A pipe that breaks has said what it has said.
+        // On a read error the bytes read so far are used.
         let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut all));
         let _ = send.send(all);
     });
     receive
 }
 
-/// Waits for the end of a process that was told to end. Whether it did; it is killed otherwise.
+/// Waits for the end of a process that was told to end, and kills it at the time limit. Returns
+/// whether it ended by itself.
 pub fn ends(child: &mut Child) -> bool {
     let start = Instant::now();
     while start.elapsed() < LIMIT {
         match child.try_wait() {
-            // Polled, as in `ended_within`.
+            // This polls, as `ended_within` does.
             Ok(None) => thread::sleep(Duration::from_millis(1)),
             _ => return true,
         }
@@ -119,7 +121,7 @@ pub fn ends(child: &mut Child) -> bool {
 /// Kills a process and waits for its end.
 ///
 /// # Panics
-/// When it does not end in time, unless another panic is under way.
+/// When it does not end in time, unless the thread is already panicking.
 #[track_caller]
 pub fn kill(child: &mut Child) {
     let _ = child.kill();
@@ -127,7 +129,7 @@ pub fn kill(child: &mut Child) {
     assert!(gone, "process {} survives SIGKILL", child.id());
 }
 
-/// The lines that a process says, each waited for with a limit.
+/// The lines of a process's output. The wait for each has a time limit.
 #[derive(Debug)]
 pub struct Lines {
     what: String,
@@ -135,7 +137,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Of a pipe, which is read from now on.
+    /// Starts to read a pipe.
     pub fn of(pipe: impl Read + Send + 'static, what: &str) -> Lines {
         let (send, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -148,7 +150,7 @@ impl Lines {
         }
     }
 
-    /// The next line.
+    /// Waits for the next line.
     ///
     /// # Panics
     /// When none comes in time, or the pipe is closed.
@@ -166,7 +168,7 @@ impl Lines {
         }
     }
 
-    /// Waits for this line, past all others.
+    /// Waits for this line and skips all lines before it.
     ///
     /// # Panics
     /// When it does not come in time.
@@ -186,7 +188,7 @@ impl Lines {
 /// The lines of a child's standard output.
 ///
 /// # Panics
-/// When that is no pipe.
+/// When the child's standard output is not a pipe.
 #[track_caller]
 #[must_use]
 pub fn lines(child: &mut Child, what: &str) -> Lines {
@@ -197,22 +199,23 @@ pub fn lines(child: &mut Child, what: &str) -> Lines {
     }
 }
 
-/// Waits until this is so.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// When it is not in time.
+/// When it does not hold in time.
 #[track_caller]
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
         let waited = LIMIT.as_secs();
         assert!(start.elapsed() < LIMIT, "waited {waited} s in vain: {what}");
-        // Other processes bring it about, of which no event comes here.
+        // Other processes bring the condition about, and no event reports it.
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Ends the loops of other threads when it is dropped, also by a panic: a scope waits for them.
+/// Tells the loops of other threads to end when it is dropped, also by a panic. Otherwise a scope
+/// would wait for those threads forever.
 #[derive(Debug)]
 pub struct Stops<'a>(pub &'a AtomicBool);
 

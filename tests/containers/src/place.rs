@@ -1,5 +1,5 @@
-//! Where the things under test were built.
-//! Touches: the environment variable `GPUSLICE_TARGET`, once per question.
+//! The paths of the build output under test.
+//! Touches: the environment variable `GPUSLICE_TARGET`, once per call.
 
 use std::path::{Path, PathBuf};
 

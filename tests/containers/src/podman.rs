@@ -1,4 +1,4 @@
-//! Containers and pods of podman, with runc or crun below.
+//! Containers and pods of podman, which runs runc or crun.
 //! Touches: a `Host`'s podman.
 
 use crate::engine::Engine;
@@ -14,7 +14,7 @@ pub struct Podman<'h> {
 }
 
 impl<'h> Podman<'h> {
-    /// Podman on a machine, with the images, and our hook at a stage in its hooks.d.
+    /// Sets podman up on a machine, with the images, and with our hook at a stage in hooks.d.
     #[must_use]
     pub fn new(host: &'h Host, runtime: &'static str, stage: &str) -> Podman<'h> {
         let podman = Podman { host, runtime };
@@ -25,13 +25,13 @@ impl<'h> Podman<'h> {
         podman
     }
 
-    /// The same podman, with another runtime.
+    /// Podman with another runtime, on a machine where podman is already set up.
     #[must_use]
     pub fn again(host: &'h Host, runtime: &'static str) -> Podman<'h> {
         Podman { host, runtime }
     }
 
-    /// Makes an image of a root that `setup.sh` has built.
+    /// Imports a root that `setup.sh` has built as an image.
     pub fn import(&self, name: &str) {
         self.host
             .sh(&format!(
@@ -40,7 +40,7 @@ impl<'h> Podman<'h> {
             .ok();
     }
 
-    /// The pause container's image: pods have it.
+    /// Imports the image of the pause container, which every pod has.
     pub fn import_pause(&self) {
         self.host
             .sh("mkdir -p /run/pause/bin && cp $(command -v busybox) /run/pause/bin/ &&
@@ -48,7 +48,7 @@ impl<'h> Podman<'h> {
             .ok();
     }
 
-    /// Our hook at a stage and after the end, for containers that are annotated.
+    /// Writes hooks.d: our hook at a stage and at poststop, for annotated containers.
     pub fn hooks_d(&self, stage: &str) {
         for (name, stage) in [("50-gpuslice", stage), ("51-gpuslice-end", "poststop")] {
             let hook = json!({
@@ -71,7 +71,7 @@ impl<'h> Podman<'h> {
         self.host.run("podman", &all)
     }
 
-    /// What `podman run` is told of a container.
+    /// The options of `podman run` for a container.
     #[must_use]
     pub fn options(&self, spec: &Spec) -> Vec<String> {
         let mut options = vec![
@@ -128,7 +128,7 @@ impl Engine for Podman<'_> {
     }
 
     fn remove(&mut self, id: &str) {
-        // Its own cleanup, which conmon starts at the container's end, may be at it just now.
+        // podman's own cleanup may be running: conmon starts it when the container ends.
         self.host.wait_for("podman removes the container", || {
             self.podman(&["rm", "-f", "-t", "0", "--ignore", id]).code == 0
         });

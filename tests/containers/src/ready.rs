@@ -1,15 +1,15 @@
-//! Whether containers can be started here.
-//! Touches: a namespace that is gone again; standard error, once.
+//! Whether this machine can start containers.
+//! Touches: a namespace that exists only for the check; standard error, once.
 
 use crate::{patience, place};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Whether the tests of containers run. Where they cannot, one line says why.
+/// Returns whether the tests of containers run. If they cannot, prints the reason in one line.
 ///
 /// # Panics
-/// When they could run but for a step that the build has missed.
+/// When they could run, but a build step is missing.
 #[must_use]
 pub fn ready() -> bool {
     static READY: OnceLock<bool> = OnceLock::new();
@@ -28,7 +28,7 @@ pub fn ready() -> bool {
             true
         }
         Some(why) => {
-            // Past the capture of the tests' output: a person has to see it.
+            // Writes to standard error directly, because the test harness captures `eprintln!`.
             let line = format!("NOT RUN: the tests with real containers: {why}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             false
@@ -36,7 +36,7 @@ pub fn ready() -> bool {
     })
 }
 
-/// What keeps this machine from starting containers.
+/// The reason for which this machine cannot start containers.
 fn obstacle() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uid = status.lines().find(|line| line.starts_with("Uid:"));

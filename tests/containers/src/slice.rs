@@ -1,26 +1,27 @@
-//! What a container has to show for its slice.
-//! Touches: a runtime's exec.
+//! Checks of the slice that a container sees.
+//! Touches: the exec of a runtime.
 
 use crate::check::Check;
 use crate::engine::Engine;
 use crate::host::Host;
 
-/// A GiB.
+/// The bytes of a GiB.
 pub const GIB: u64 = 1 << 30;
 
-/// Inside, everything tells the slice, by our library from our mount.
+/// Asserts that every answer inside the container gives the slice's limit, and that our mounted
+/// library is loaded.
 ///
 /// # Panics
-/// When it does not.
+/// When an answer differs.
 #[track_caller]
 pub fn assert_sliced(engine: &dyn Engine, id: &str, limit: u64) {
     assert_sliced_from(engine, id, limit, "/.gpuslice/libgpuslice.so");
 }
 
-/// The same, with the library somewhere else.
+/// Like [`assert_sliced`], with another path of the library.
 ///
 /// # Panics
-/// When it does not.
+/// When an answer differs.
 #[track_caller]
 pub fn assert_sliced_from(engine: &dyn Engine, id: &str, limit: u64, library: &str) {
     let check = Check::run(engine, id);
@@ -31,10 +32,10 @@ pub fn assert_sliced_from(engine: &dyn Engine, id: &str, limit: u64, library: &s
     assert!(check.answers() > 50, "{name}: {}", check.json());
 }
 
-/// Inside, nothing of ours is there.
+/// Asserts that the container has no file of ours and no slice.
 ///
 /// # Panics
-/// When something is.
+/// When it has one.
 #[track_caller]
 pub fn assert_unsliced(engine: &dyn Engine, id: &str) {
     let check = Check::run(engine, id);
@@ -42,10 +43,10 @@ pub fn assert_unsliced(engine: &dyn Engine, id: &str) {
     assert!(check.json()["slice"].is_null(), "{}", engine.name());
 }
 
-/// The host has nothing left of any container.
+/// Asserts that the host keeps no state of any container.
 ///
 /// # Panics
-/// When it has.
+/// When it keeps some.
 #[track_caller]
 pub fn assert_nothing_left(host: &Host) {
     assert_eq!(host.list("/run/gpuslice/containers"), Vec::<String>::new());
@@ -53,7 +54,7 @@ pub fn assert_nothing_left(host: &Host) {
     assert_eq!(host.list("/run/gpuslice/ledgers"), Vec::<String>::new());
     assert_eq!(host.list("/run/gpuslice/promises"), Vec::<String>::new());
     assert_eq!(host.list("/run/gpuslice/tenants"), Vec::<String>::new());
-    // The promises' own file system stays, as their folder does.
+    // The promises' own file system stays mounted, and its folder stays, too.
     let mut mounts = host.mounts();
     mounts.retain(|point| point.starts_with("/run/gpuslice/") && point != "/run/gpuslice/promises");
     assert_eq!(mounts, Vec::<String>::new());

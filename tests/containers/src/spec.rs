@@ -1,4 +1,4 @@
-//! What container is wanted, whatever runtime starts it.
+//! The description of a container, for any runtime.
 //! Touches: its arguments.
 
 use serde_json::{Value, json};
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 pub enum Image {
     /// glibc, a shell, coreutils.
     Debian,
-    /// musl's libc, a program that is linked to it, a static busybox.
+    /// A root with musl, a program linked to it, and a static busybox.
     Musl,
     /// One static program.
     Static,
-    /// Debian's, with a link as `/etc/ld.so.preload`; made by the test that wants it.
+    /// Debian's root with a link at `/etc/ld.so.preload`. The test that needs it makes it.
     Linked,
 }
 
 impl Image {
-    /// The folder that `setup.sh` has made, and the name of the image that is made of it.
+    /// The name of the image, and of the folder of `setup.sh` that it is made from.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,24 +38,25 @@ pub struct Spec {
     pub image: Image,
     /// Its annotations.
     pub annotations: Vec<(String, String)>,
-    /// Its environment, beside what all of these have.
+    /// Its environment variables, in addition to those of all containers of these tests.
     pub env: Vec<String>,
-    /// A root that cannot be written.
+    /// Whether its root is read-only.
     pub read_only: bool,
-    /// Ids of the container are others on the host.
+    /// Whether it has a user namespace, so that its ids differ from the host's.
     pub user_namespace: bool,
-    /// `(source, destination)` beside the driver, its state and the program under test.
+    /// `(source, destination)` of mounts in addition to the driver, its state and the program under
+    /// test.
     pub mounts: Vec<(String, String)>,
-    /// What runs in it.
+    /// The command that it runs.
     pub command: Vec<String>,
-    /// Capabilities beside those that Docker gives.
+    /// Capabilities in addition to those that Docker gives.
     pub capabilities: Vec<String>,
-    /// The simulated GPUs of the machine that it is on.
+    /// The simulated GPUs of its machine.
     pub gpus: &'static str,
 }
 
 impl Spec {
-    /// A Debian that sleeps.
+    /// A Debian container that sleeps.
     #[must_use]
     pub fn new(name: &str) -> Spec {
         Spec {
@@ -72,27 +73,28 @@ impl Spec {
         }
     }
 
-    /// The same, with so much memory.
+    /// Sets the requested memory.
     #[must_use]
     pub fn memory(self, memory: &str) -> Spec {
         self.annotated("gpuslice.io/memory", memory)
     }
 
-    /// The same, with an annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotated(mut self, key: &str, value: &str) -> Spec {
         self.annotations.push((key.into(), value.into()));
         self
     }
 
-    /// The same, running another program.
+    /// Sets the command.
     #[must_use]
     pub fn running(mut self, command: &[&str]) -> Spec {
         self.command = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// The mounts of all containers of these tests and its own: source, destination, `ro` or `rw`.
+    /// All its mounts, including those of every container of these tests: source, destination, `ro`
+    /// or `rw`.
     #[must_use]
     pub fn all_mounts(&self) -> Vec<(String, String, &'static str)> {
         let mut all: Vec<(String, String, &str)> = [
@@ -110,7 +112,7 @@ impl Spec {
         all
     }
 
-    /// The variables of all containers of these tests and its own.
+    /// All its variables, including those of every container of these tests.
     #[must_use]
     pub fn all_env(&self) -> Vec<String> {
         let gpus = format!("GPUSLICE_SIM={}", self.gpus);
@@ -119,7 +121,7 @@ impl Spec {
         all
     }
 
-    /// The annotations as JSON has them.
+    /// Its annotations as JSON.
     #[must_use]
     pub fn annotations_json(&self) -> Value {
         let pairs = self.annotations.iter();
@@ -131,11 +133,11 @@ impl Spec {
     }
 }
 
-/// Where the hook is installed.
+/// The installed path of the hook.
 pub const HOOK: &str = "/usr/bin/gpuslice-hook";
 
-/// What a runtime's configuration says to run at a stage. An environment of its own, always:
-/// without one some runtimes pass the image's.
+/// The definition of our hook at a stage. It always has an environment, because some runtimes
+/// otherwise pass the image's to the hook.
 #[must_use]
 pub fn hook(stage: &str) -> Value {
     json!({
@@ -145,7 +147,7 @@ pub fn hook(stage: &str) -> Value {
     })
 }
 
-/// The `hooks` of a configuration with ours at one stage, and after the end.
+/// The `hooks` of a configuration with ours at one stage and at poststop.
 #[must_use]
 pub fn hooks(stage: &str) -> Value {
     json!({ stage: [hook(stage)], "poststop": [hook("poststop")] })

@@ -1,4 +1,5 @@
-/* memfd_create for C libraries before glibc 2.27, which lack it: it is linked into the kit's gpuslice. */
+/* memfd_create for C libraries before glibc 2.27, which lack it. It is linked into the kit's
+ * gpuslice. */
 #include <sys/syscall.h>
 #include <unistd.h>
 

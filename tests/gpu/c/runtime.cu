@@ -1,4 +1,5 @@
-// The CUDA runtime as nvcc links it, dynamic or static: what it says of the first device, and who it asks.
+// Uses the CUDA runtime as nvcc links it, dynamically or statically. Prints the memory that it
+// reports for the first device, and makes allocations within and beyond it.
 #include <cuda_runtime.h>
 #include <cstdio>
 #include <cstdlib>

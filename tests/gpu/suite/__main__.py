@@ -1,4 +1,4 @@
-"""Runs every check, whatever becomes of the others; writes JSON and pages after each, prints the table last."""
+"""Runs every check, even if others fail. Writes JSON and pages after each, and a table last."""
 import argparse
 import ctypes
 import datetime
@@ -17,7 +17,7 @@ import plan  # noqa: E402
 
 BEGAN = time.monotonic()
 GIB = 1 << 30
-# Seconds that are reserved for the report: no check gets them.
+# Seconds that are reserved for the report, so no check may use them.
 REPORT = 6
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
@@ -37,14 +37,14 @@ def arguments():
 
 
 def dies_with_parent():
-    """In a check's process, before it starts: its end when the runner is killed."""
+    """Runs in a check's process before the check: makes it die with the runner."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_one(seconds, environment, words, log):
     """Runs one check in a process group of its own: (status, detail, seconds, facts, answers).
 
-    The check writes to a file, so that what it has said is there even if it cannot be killed.
+    The check writes to a file, so its output survives even if the check cannot be killed.
     """
     began = time.monotonic()
     late, code = False, None
@@ -66,7 +66,7 @@ def run_one(seconds, environment, words, log):
             try:
                 process.wait(timeout=2)
             except subprocess.TimeoutExpired:
-                # The kernel does not let it go: the others are run all the same.
+                # The process is stuck in the kernel. The other checks run all the same.
                 pass
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
@@ -88,7 +88,7 @@ def run_one(seconds, environment, words, log):
 
 
 def read(lines, word):
-    """The JSON after a word, of the lines that begin with it; a line that was cut off is left out."""
+    """Returns the JSON of the lines that begin with a word, without truncated lines."""
     found = []
     for line in lines:
         if line.startswith(word):
@@ -100,7 +100,7 @@ def read(lines, word):
 
 
 def kill(process):
-    """What a check leaves behind may not disturb the next one."""
+    """Kills the processes that a check leaves behind, so that they do not disturb the next one."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -112,7 +112,9 @@ def first_line(text):
 
 
 def machine(gpuslice, sim):
-    """The first device, and why there is none: by `gpuslice devices`, else by the driver itself."""
+    """Returns the first device, or the reason why there is none: from `gpuslice devices`, else from
+    the driver.
+    """
     words = [gpuslice, "devices", "--json"] + (["--sim", sim] if sim else [])
     why = ""
     try:
@@ -141,7 +143,7 @@ def machine(gpuslice, sim):
 
 
 class Run:
-    """What has been found so far; written after each check, so that an end at any time loses one check."""
+    """The results so far, written after each check: an abrupt end loses at most one check."""
 
     def __init__(self, options, device, no_gpu, limits, out):
         self.options, self.device, self.no_gpu, self.limits, self.out = options, device, no_gpu, limits, out
@@ -173,7 +175,7 @@ class Run:
         put(os.path.join(self.out, "RESULTS.md"), pages.results(lines, self.results))
 
     def report(self):
-        """The table; the exit status."""
+        """Prints the table, and returns the exit status."""
         self.write()
         counts, small = self.counts(), self.limits["small"] / GIB
         sliced = f", slices of {small:.0f} and {self.limits['large'] / GIB:.0f} GiB" if self.device else ""
@@ -192,7 +194,7 @@ class Run:
 
 
 def put(path, text):
-    """Writes a file whole, or not at all."""
+    """Writes a file as a whole, or not at all."""
     with open(path + ".part", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(path + ".part", path)
@@ -217,8 +219,8 @@ def main():
     device, no_gpu = machine(gpuslice, options.sim)
     limits = {"bare": 0, "once": 0, "small": options.small * GIB, "large": 0}
     if device:
-        # Nearly the whole card: what is left is for what other programs hold. On unified memory the host lives
-        # there as well, and is promised its reserve.
+        # Nearly the whole card; the rest is for other programs. On unified memory the host uses the
+        # same memory and has a reserve.
         whole = device["total"] // 2 if device["integrated"] else device["total"] - 2 * GIB
         limits["large"] = whole // GIB * GIB
     run = Run(options, device, no_gpu, limits, out)
@@ -250,14 +252,16 @@ def every_check(run, gpuslice, state):
                                GPU_CHECK_SIM=options.sim, GPU_CHECK_GPUSLICE=gpuslice, GPU_CHECK_KIT=options.kit,
                                GPU_CHECK_OUT=run.out, GPU_CHECK_INTEGRATED="1" if device and device["integrated"] else "0",
                                CUDA_DEVICE_ORDER="PCI_BUS_ID", PYTHONDONTWRITEBYTECODE="1",
-                               # What its slices are short of is nothing for the user's own to learn.
+                               # The runs' learned headroom must not reach the user's own state
+                               # folder.
                                PYTHONUNBUFFERED="1", XDG_STATE_HOME=os.path.join(run.out, "state"),
                                PYTHONPATH=os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")])))
             environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
             if options.sim:
                 environment["GPUSLICE_SIM_STATE"] = state
             words = [sys.executable, "-B", os.path.join(HERE, "checks", name + ".py")]
-            # Without a slice, a real driver is asked without gpuslice: its answers do not depend on ours.
+            # Without a slice a real driver is queried without gpuslice, so that its answers do not
+            # depend on ours.
             if where != plan.ONCE and (limits[variant] or options.sim):
                 memory = ["--memory", str(limits[variant])] if limits[variant] else ["--bare"]
                 sim = ["--sim", options.sim] if options.sim else []

@@ -1,4 +1,4 @@
-"""Where the CUDA runtimes of this machine are: a toolkit's, or a wheel's."""
+"""Finds the CUDA runtimes of this machine: those of a toolkit, or of a wheel."""
 import glob
 import os
 import sys
@@ -11,7 +11,7 @@ def soname(major):
 
 
 def folder(major):
-    """The folder of a libcudart of that version, or None."""
+    """Returns the folder of a libcudart of that version, or None."""
     name = soname(major)
     places = [f"/usr/local/cuda*/lib64/{name}", f"/usr/local/cuda*/targets/*/lib/{name}"]
     for path in sys.path:

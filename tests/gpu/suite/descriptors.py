@@ -1,4 +1,4 @@
-"""File descriptors over a socket, which Python has functions for from 3.9 on."""
+"""Sends file descriptors over a socket. Python has functions for this only from 3.9 on."""
 import array
 import socket
 
@@ -9,7 +9,7 @@ def send(link, descriptor):
 
 
 def receive(link):
-    """Receives one; None where the other end has gone."""
+    """Receives one descriptor; None if the other end has closed the socket."""
     received = array.array("i")
     _, ancillary, _, _ = link.recvmsg(16, socket.CMSG_LEN(received.itemsize))
     for level, kind, data in ancillary:

@@ -1,4 +1,7 @@
-"""libcuda and libnvidia-ml by ctypes, so that nothing has to be installed. Layouts are facts, written down here."""
+"""Calls libcuda and libnvidia-ml by ctypes, so nothing has to be installed.
+
+The layouts of structures are facts about the driver, written down here.
+"""
 import ctypes as c
 
 OUT_OF_MEMORY = 2
@@ -11,7 +14,7 @@ CUDA_NAMES = {0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 3: "NOT_INIT
 
 
 class DriverError(Exception):
-    """A call that had to succeed."""
+    """A call failed that had to succeed."""
 
     def __init__(self, name, code):
         super().__init__(f"{name} answered {code} ({CUDA_NAMES.get(code, '?')})")
@@ -48,7 +51,7 @@ class Cuda:
         self.context = c.c_void_p()
 
     def call(self, name, *arguments):
-        """A call; its code. A driver without that function answers as one that does not support it."""
+        """Calls a function and returns its code: NOT_SUPPORTED if the driver lacks the function."""
         try:
             function = getattr(self.lib, name)
         except AttributeError:
@@ -56,13 +59,13 @@ class Cuda:
         return function(*arguments)
 
     def must(self, name, *arguments):
-        """A call that has to succeed."""
+        """Calls a function that has to succeed."""
         code = self.call(name, *arguments)
         if code:
             raise DriverError(name, code)
 
     def init(self):
-        """cuInit, and the device."""
+        """Calls cuInit and gets the device."""
         self.must("cuInit", 0)
         device = c.c_int()
         self.must("cuDeviceGet", c.byref(device), self.ordinal)
@@ -70,45 +73,45 @@ class Cuda:
         return self
 
     def start(self):
-        """The primary context, current."""
+        """Retains the primary context and makes it current."""
         self.init()
         self.must("cuDevicePrimaryCtxRetain", c.byref(self.context), self.device)
         self.must("cuCtxSetCurrent", self.context)
         return self
 
     def info(self):
-        """(free, total) of cuMemGetInfo_v2."""
+        """Returns (free, total) of cuMemGetInfo_v2."""
         free, total = c.c_size_t(), c.c_size_t()
         self.must("cuMemGetInfo_v2", c.byref(free), c.byref(total))
         return free.value, total.value
 
     def total(self):
-        """cuDeviceTotalMem_v2."""
+        """Returns the total of cuDeviceTotalMem_v2."""
         total = c.c_size_t()
         self.must("cuDeviceTotalMem_v2", c.byref(total), self.device)
         return total.value
 
     def attribute(self, number):
-        """A device attribute; None where the driver does not know the number."""
+        """Returns a device attribute; None if the driver does not know its number."""
         value = c.c_int()
         code = self.call("cuDeviceGetAttribute", c.byref(value), number, self.device)
         return None if code else value.value
 
     def name(self):
-        """What the card is called."""
+        """Returns the name of the card."""
         text = c.create_string_buffer(128)
         self.must("cuDeviceGetName", text, 128, self.device)
         return text.value.decode(errors="replace")
 
     def uuid(self):
-        """GPU-..., as NVML writes it."""
+        """Returns the UUID as NVML writes it: GPU-..."""
         raw = (c.c_ubyte * 16)()
         self.must("cuDeviceGetUuid", raw, self.device)
         text = bytes(raw).hex()
         return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def version(self):
-        """The newest CUDA that the driver knows."""
+        """Returns the newest CUDA version that the driver supports."""
         version = c.c_int()
         self.must("cuDriverGetVersion", c.byref(version))
         return version.value
@@ -133,12 +136,14 @@ class Cuda:
         self.must("cuMemFreeAsync", c.c_uint64(at), None)
 
     def default_pool(self):
-        """The device's default pool; None where this driver has none."""
+        """Returns the device's default pool; None if this driver has none."""
         pool = c.c_void_p()
         return None if self.call("cuDeviceGetDefaultMemPool", c.byref(pool), self.device) else pool
 
     def new_pool(self, threshold=0):
-        """A pool of device memory: (code, pool). The threshold is what it keeps at a synchronisation."""
+        """Makes a pool of device memory: (code, pool). A synchronisation leaves `threshold` bytes
+        in it.
+        """
         # CUmemPoolProps: allocation type (pinned), handle types, location, the rest 0.
         props, pool = (c.c_int * 64)(1, 0, 1, self.device), c.c_void_p()
         code = self.call("cuMemPoolCreate", c.byref(pool), c.byref(props))
@@ -147,7 +152,7 @@ class Cuda:
         return code, pool
 
     def pool_value(self, pool, attribute):
-        """An attribute of a pool: 5 reserved, 6 the most of it, 7 used, 8 the most of it."""
+        """Returns an attribute of a pool: 5 reserved, 6 its peak, 7 used, 8 its peak."""
         value = c.c_uint64()
         self.must("cuMemPoolGetAttribute", pool, attribute, c.byref(value))
         return value.value
@@ -162,7 +167,7 @@ class Cuda:
         self.must("cuCtxSynchronize")
 
     def prop(self, shareable=False):
-        """Physical memory of this device."""
+        """Returns the properties of physical memory on this device."""
         return AllocationProp(1, 1 if shareable else 0, Location(1, self.device), None)
 
     def create(self, size, shareable=False):
@@ -172,7 +177,7 @@ class Cuda:
         return code, handle.value
 
     def map(self, handle, size):
-        """Reserves, maps and opens; the address."""
+        """Reserves an address range, maps the memory, and permits access. Returns the address."""
         at = c.c_uint64()
         self.must("cuMemAddressReserve", c.byref(at), c.c_size_t(size), c.c_size_t(0), c.c_uint64(0), c.c_uint64(0))
         self.must("cuMemMap", at, c.c_size_t(size), c.c_size_t(0), c.c_uint64(handle), c.c_uint64(0))
@@ -181,7 +186,7 @@ class Cuda:
         return at.value
 
     def unmap(self, at, size):
-        """The opposite, but for the handle."""
+        """Unmaps the memory and frees the addresses. The handle remains."""
         self.must("cuMemUnmap", c.c_uint64(at), c.c_size_t(size))
         self.must("cuMemAddressFree", c.c_uint64(at), c.c_size_t(size))
 
@@ -200,7 +205,7 @@ class Process(c.Structure):
 
 
 class Nvml:
-    """NVML's view of the device with a uuid."""
+    """NVML's view of the device with this UUID."""
 
     def __init__(self, uuid):
         self.lib = c.CDLL("libnvidia-ml.so.1")
@@ -222,14 +227,14 @@ class Nvml:
         return code, {name: getattr(memory, name) for name in ("total", "reserved", "free", "used")}
 
     def processes(self):
-        """(code, {pid: used}); None for what NVML does not know."""
+        """Returns (code, {pid: used}). A value that NVML does not know is None."""
         count, room = c.c_uint(256), (Process * 256)()
         code = self.lib.nvmlDeviceGetComputeRunningProcesses_v3(self.device, c.byref(count), room)
         known = lambda used: None if used == (1 << 64) - 1 else used  # noqa: E731
         return code, {one.pid: known(one.used) for one in room[:count.value]} if not code else {}
 
     def text(self, function):
-        """What a function without a device says in text."""
+        """Returns the text of a function that takes no device."""
         text = c.create_string_buffer(96)
         code = getattr(self.lib, function)(text, 96)
         return None if code else text.value.decode(errors="replace")
@@ -241,11 +246,11 @@ class Nvml:
         return code, {name: getattr(memory, name) for name in ("total", "free", "used")}
 
     def call(self, name, *arguments):
-        """A call; its code, or None where this NVML lacks the function."""
+        """Calls a function and returns its code; None if this NVML lacks the function."""
         function = getattr(self.lib, name, None)
         return None if function is None else function(*arguments)
 
     def used(self):
-        """What is in use on the card; None where NVML does not say."""
+        """Returns the bytes in use on the card; None if NVML does not report them."""
         code, memory = self.memory1()
         return None if code else memory["used"]

@@ -1,9 +1,9 @@
-"""The names that a shared library exports, by reading its file: no tool has to be there."""
+"""Reads the exported names of a shared library from its file, so no tool is needed."""
 import struct
 
 
 def exported(path):
-    """Defined global and weak symbols of the dynamic symbol table (64-bit little-endian files)."""
+    """Returns the defined global and weak dynamic symbols (64-bit little-endian files)."""
     with open(path, "rb") as file:
         data = file.read()
     if data[:6] != b"\x7fELF\x02\x01":
@@ -12,7 +12,7 @@ def exported(path):
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, sections + at * size) for at in range(count)]
     names = set()
     for _, kind, _, _, offset, length, link, _, _, entry in headers:
-        # 11: the dynamic symbols; its link is the section with their names.
+        # Section type 11 is the dynamic symbols. Its link is the section with their names.
         if kind != 11 or not entry:
             continue
         strings = headers[link][4]
@@ -25,7 +25,7 @@ def exported(path):
 
 
 def loaded(part):
-    """The path of the library in this process whose path has `part` in it."""
+    """Returns the path of the library in this process whose path contains `part`."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         found = {line.split(maxsplit=5)[5].strip() for line in maps if part in line and "/" in line}
     return sorted(found)[0] if found else None

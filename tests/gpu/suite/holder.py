@@ -1,4 +1,7 @@
-"""A process that allocates what it is told, by kind, and says what the driver answered. One JSON line each way."""
+"""Allocates memory by kind on request, and reports the driver's answers.
+
+Each request and each answer is one line of JSON.
+"""
 import ctypes as c
 import json
 import os
@@ -38,7 +41,8 @@ def managed(size):
     at = c.c_uint64()
     code = cuda.call("cuMemAllocManaged", c.byref(at), c.c_size_t(size), 1)
     if code == 0:
-        # It takes device memory when it is there: by a prefetch, and by being written where there is none.
+        # Managed memory takes device memory when it is resident: after a prefetch, or after a write
+        # where prefetching is not supported.
         if cuda.call("cuMemPrefetchAsync", at, c.c_size_t(size), cuda.device, None):
             cuda.call("cuMemsetD8_v2", at, c.c_ubyte(1), c.c_size_t(size))
         cuda.synchronize()
@@ -82,7 +86,7 @@ def answer(words):
     if words["do"] == "info":
         return {"info": cuda.info()}
     if words["do"] == "fill":
-        # All that is free, in large pieces: how much was had.
+        # Allocates all free memory in large pieces, and reports the sum.
         had, part = 0, 1 << 30
         while part >= 2 << 20:
             code, _ = cuda.alloc(part)
@@ -99,7 +103,7 @@ def answer(words):
 for line in sys.stdin:
     try:
         said = answer(json.loads(line))
-    except Exception as error:  # noqa: BLE001: whoever asked is told
+    except Exception as error:  # noqa: BLE001: the answer reports it
         said = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(said), flush=True)
 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A short program of the driver's, for the tools: starts, allocates, asks, frees."""
+"""A short CUDA program for the tools: starts, allocates, queries, frees."""
 from driver import Cuda
 
 cuda = Cuda().start()

@@ -1,4 +1,4 @@
-"""What the dynamic loader knows of an address."""
+"""Queries the dynamic loader and the memory map about an address."""
 import ctypes as c
 
 
@@ -10,13 +10,13 @@ LIBC = c.CDLL(None)
 try:
     _dladdr = LIBC.dladdr
 except AttributeError:
-    # Before glibc 2.34 it has a library of its own.
+    # Before glibc 2.34, dladdr is in a library of its own.
     _dladdr = c.CDLL("libdl.so.2").dladdr
 _dladdr.argtypes = [c.c_void_p, c.POINTER(Info)]
 
 
 def of_address(address):
-    """(file, exported name that begins just there or None); None where no library has the address."""
+    """Returns (file, name exported at exactly this address or None); None outside all libraries."""
     info = Info()
     if not _dladdr(address, c.byref(info)):
         return None
@@ -25,7 +25,7 @@ def of_address(address):
 
 
 def mapping(address):
-    """The line of /proc/self/maps that an address is in, without numbers: permissions and file."""
+    """Returns the permissions and the file of the mapping that contains an address."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             words = line.split(maxsplit=5)
@@ -36,7 +36,7 @@ def mapping(address):
 
 
 def libraries(*parts):
-    """The files that are mapped here whose path has one of the parts in it."""
+    """Returns the mapped files whose path contains one of the parts."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
     return sorted(path for path in paths if any(part in path for part in parts))

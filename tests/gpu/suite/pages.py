@@ -1,6 +1,8 @@
-"""The pages and the lines that answers become. As a program: writes QUESTIONS.md and the table of RESULTS.md.
+"""Makes the pages and lines that show answers.
 
-Usage: pages.py [--check], in the repository. Touches: tests/gpu/QUESTIONS.md, RESULTS.md, answers/*.jsonl (read).
+As a program, it writes QUESTIONS.md and the table of RESULTS.md.
+Usage: pages.py [--check], in the repository.
+Touches: tests/gpu/QUESTIONS.md, RESULTS.md, answers/*.jsonl (read).
 """
 import glob
 import json
@@ -14,7 +16,7 @@ BEGIN, END = "<!-- answers -->\n", "<!-- answers end -->\n"
 
 
 def answers(head, results, given):
-    """One line for each question: what was answered, by variant, or why it was not."""
+    """Returns one line for each question: its answers by variant, or why there is none."""
     lines = []
     for identity, question, _, check, expected, _ in QUESTIONS:
         if not check:
@@ -37,7 +39,7 @@ def cell(text):
 
 
 def shown(line):
-    """An answer in a cell: short, the whole is in the line."""
+    """Returns an answer for a table cell, shortened. The line itself has the whole answer."""
     if not line["answers"]:
         return f"not answered: {line['why'][:160]}"
     texts = []
@@ -57,7 +59,7 @@ def table(lines):
 
 
 def results(lines, runs):
-    """The page of one run."""
+    """Returns the page of one run."""
     head = lines[0]
     where = f"{head.get('card') or 'no GPU'}, driver {head.get('driver') or 'unknown'}, {head.get('date')}"
     warning = "" if head.get("source") == "driver" else \
@@ -69,7 +71,7 @@ def results(lines, runs):
 
 
 def recorded():
-    """The lines of runs on real GPUs that the repository holds."""
+    """Returns the lines of the runs on real GPUs that are in the repository."""
     found = []
     for path in sorted(glob.glob(os.path.join(HERE, "..", "answers", "*.jsonl"))):
         with open(path, encoding="utf-8") as file:
@@ -81,7 +83,7 @@ def recorded():
 
 
 def questions_page(lines):
-    """QUESTIONS.md."""
+    """Returns the text of QUESTIONS.md."""
     known = {}
     for line in lines:
         known.setdefault(line["question"], []).append(f"{line['card']}, {line['driver']}")
@@ -119,7 +121,7 @@ This page is made by `python3 tests/gpu/suite/pages.py` from `tests/gpu/suite/qu
 
 
 def results_table(lines):
-    """What RESULTS.md holds between its markers."""
+    """Returns the text between the markers in RESULTS.md."""
     if not lines:
         return "No question has been answered on a real GPU.\n"
     rows = ["| question | card, driver, date | as expected | answer |", "|---|---|---|---|"]

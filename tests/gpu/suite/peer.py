@@ -1,4 +1,6 @@
-"""The other process of ipc.py and vmm_share.py: opens what it is given, and says what that took."""
+"""The second process of ipc.py and vmm_share.py. It opens the memory that it is given, and reports
+the memory that this took.
+"""
 import ctypes as c
 import json
 import os

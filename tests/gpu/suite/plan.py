@@ -1,7 +1,8 @@
-"""Every check: its script, where it runs, how long it may take, and which line of the suite it is.
+"""Lists every check: its script, the variants that it runs in, its time limit, and its purpose.
 
-`bare`: without a slice. `small`: in a small slice; `large`: in one of nearly the whole card. `each`: all three, `slices`:
-the latter two, `rest`: bare and large, `both`: bare and small. `once`: starts its slices itself.
+`bare` runs without a slice, `small` in a small slice, and `large` in a slice of nearly the whole
+card. `each` means all three, `slices` the latter two, `rest` bare and large, and `both` bare and
+small. A check with `once` starts its slices itself.
 """
 EACH, BARE, ONCE, SLICES, SMALL, LARGE, REST, BOTH = "each", "bare", "once", "slices", "small", "large", "rest", "both"
 VARIANTS = {EACH: ["bare", "small", "large"], BARE: ["bare"], ONCE: ["once"], SLICES: ["small", "large"],
@@ -10,9 +11,10 @@ VARIANTS = {EACH: ["bare", "small", "large"], BARE: ["bare"], ONCE: ["once"], SL
 # Checks that NVIDIA's libraries can answer without a GPU.
 WITHOUT_GPU = {"machine", "without_gpu", "lookups_table"}
 
-# (name, where, seconds, what it shows); the script is checks/NAME.py. The order is that of importance: when time runs out it is
-# the last ones that were not run. First the driver's own answers, then gpuslice's claims, then the frameworks in a small slice,
-# then all of that in the other variants; last what takes long or may leave the driver unwell.
+# (name, where, seconds, what it shows); the script is checks/NAME.py. The most important checks
+# come first, because the last ones are left out when time runs out. First come the driver's own
+# answers, then gpuslice's claims, then the frameworks in a small slice, then all of these in the
+# other variants. The last checks take long, or may leave the driver in a bad state.
 CHECKS = [
     ("machine", BARE, 20, "the machine: kernel, cgroups, driver, limits that the driver or the kernel has"),
     ("record", BARE, 30, "the driver's own answers, for tests/sim/recorded"),

@@ -1,7 +1,8 @@
-"""The questions that only a real driver or GPU answers: `QUESTIONS.md` and the answers' files are made from this list.
+"""The questions that only a real driver or GPU answers.
 
-(id, question, why it matters, the check that asks it, the answer that is expected, the files that assume it). A question without a
-check cannot be asked on a machine with one discrete GPU: the fifth part says why.
+`QUESTIONS.md` and the files of answers are made from this list. Each entry is (id, question, why it
+matters, the check that asks it, the expected answer, the files that assume it). A question without
+a check cannot be answered on a machine with one discrete GPU. Its fifth part then gives the reason.
 """
 
 QUESTIONS = [
@@ -49,7 +50,7 @@ QUESTIONS = [
     ("small-blocks", "How much do small allocations take?",
      "The ledger counts them in 2 MiB blocks", "context_rules", "allocations up to 1 MiB share blocks of 2 MiB", "tests/sim/README.md"),
     ("pool-growth", "By how much does a pool grow at a time?",
-     "32 MiB are claimed before each growth", "pool_growth", "32 MiB", "shim/src/hooks/cuda/pool.rs:36, LIMITS.md"),
+     "32 MiB are claimed before each growth", "pool_growth", "32 MiB", "shim/src/hooks/cuda/async_alloc.rs (GROWTH), LIMITS.md"),
     ("pool-near-full", "Does a pool still grow when less than its step is free?",
      "The last MiB of a slice must be had", "pool_growth", "yes, by 2 MiB", "tests/sim/README.md"),
     ("pool-shrinks", "When does a pool give back what its threshold does not keep?",
@@ -162,7 +163,7 @@ QUESTIONS = [
     ("triton", "Do Triton's kernels run in a slice?", "It loads the driver itself", "triton_kernel", "yes", ""),
     ("cuda-bindings", "Do cuda-bindings report the slice by driver, runtime and NVML?",
      "They look up all of NVML by RTLD_DEFAULT", "cuda_bindings", "yes", ""),
-    # Unified memory: asked where the GPU is integrated
+    # Unified memory: these checks run only where the GPU is integrated
     ("uma-free", "On unified memory: is cuMemGetInfo's free MemFree, and its total MemTotal?",
      "The rule of unified memory starts from it", "unified_driver", "yes (skipped on a discrete card)", ""),
     ("uma-nvml", "On unified memory: what do NVML v1, v2 and the process list answer?",
@@ -198,6 +199,7 @@ QUESTIONS = [
 
 IDS = [question[0] for question in QUESTIONS]
 
-# Questions that NVIDIA's own libraries answered without a GPU: recordings in tests/sim/recorded.
+# Questions that NVIDIA's own libraries answered without a GPU; tests/sim/recorded has the
+# recordings.
 RECORDED = {"lookup-table": "535 and 550: lookups-535.txt, lookups-550.txt",
             "same-address": "550: lookups-550.txt (libraries without a GPU)"}

@@ -1,7 +1,8 @@
-"""What every check shares: what it expects, what it has found, and how it runs programs in slices.
+"""Functions that all checks share: expectations, results, and programs in slices.
 
-A check says what it has found in lines that the runner reads: `FACT {...}` and `ANSWER {...}` at once, so that they are
-kept when it crashes or hangs later, and `RESULT {...}` at its end. Needs nothing but Python 3.8.
+A check reports its results in lines that the runner reads. It prints `FACT {...}` and
+`ANSWER {...}` at once, so that they survive a later crash or hang, and `RESULT {...}` at its end.
+This module needs only Python 3.8.
 """
 import atexit
 import json
@@ -24,7 +25,7 @@ KIT = os.environ.get("GPU_CHECK_KIT", "")
 SMALL = int(os.environ.get("GPU_CHECK_SMALL", str(4 * GIB)))
 HERE = os.path.dirname(os.path.abspath(__file__))
 IN_SLICE = LIMIT > 0
-# The checks' own folder: a library that imports a module must not find a check of that name.
+# Removes the folder of the checks: an import of a library must not find a check of that name.
 sys.path[:] = [path for path in sys.path if not path.endswith("/suite/checks")]
 
 _wrong, _done = [], []
@@ -35,17 +36,18 @@ def _say(word, value):
 
 
 def fact(name, value):
-    """Records something that was found."""
+    """Records a fact that a check found."""
     _say("FACT", {name: value})
 
 
 def answer(question, value, as_expected=None):
-    """Answers a question of `questions.py`; whether as it expects, where that can be told."""
+    """Answers a question of `questions.py`, and says whether it is as expected, if that is known.
+    """
     _say("ANSWER", {"question": question, "answer": value, "as_expected": as_expected})
 
 
 def expect(is_so, what):
-    """Records what is wrong when it is not so; the check goes on."""
+    """Records `what` as wrong unless `is_so` is true. The check goes on."""
     if not is_so:
         _wrong.append(what)
         print(f"WRONG {what}", flush=True)
@@ -53,7 +55,7 @@ def expect(is_so, what):
 
 
 def equal(what, is_, should):
-    """Expects a value."""
+    """Expects a value to equal another."""
     return expect(is_ == should, f"{what} is {is_}, expected {should}")
 
 
@@ -64,14 +66,14 @@ def _end(skip=None):
 
 
 def skip(why):
-    """Ends the check: what it needs is not here."""
+    """Ends the check, because something that it needs is missing."""
     _end(skip=why)
-    # Not through the interpreter's end: a library that was half loaded may not survive that.
+    # Skips the interpreter's shutdown, which could crash in a library that was only half loaded.
     os._exit(0)
 
 
 def started():
-    """The driver with its primary context; without a GPU the check is skipped."""
+    """Returns the driver with its primary context. Skips the check if there is no GPU."""
     from driver import Cuda, DriverError
     try:
         return Cuda().start()
@@ -88,7 +90,7 @@ def need(module):
 
 
 def main(function):
-    """Runs a check. Whatever it raises is something that is wrong."""
+    """Runs a check. Any exception makes it fail."""
     try:
         function()
     except SystemExit:
@@ -102,7 +104,7 @@ def main(function):
 
 
 def in_slice(limit=0, config=None, name=None, more=()):
-    """The words of `gpuslice run` before a command: bare where there is no limit."""
+    """Returns the `gpuslice run` words that precede a command: a bare run without a limit."""
     if not SIM and not limit and not config:
         return []
     words = [GPUSLICE, "run"]
@@ -134,12 +136,12 @@ def run(words, timeout=60, env=None):
 
 
 def python(script, *arguments):
-    """The words that run one of the suite's scripts."""
+    """Returns the command that runs one of the suite's scripts."""
     return [sys.executable, "-B", os.path.join(HERE, script), *map(str, arguments)]
 
 
 class Talker:
-    """A process that answers a line of JSON with a line of JSON."""
+    """A process that answers each line of JSON with a line of JSON."""
 
     _all = []
 
@@ -149,7 +151,7 @@ class Talker:
         Talker._all.append(self)
 
     def ask(self, **words):
-        """One question."""
+        """Sends one question and returns the answer."""
         self.process.stdin.write(json.dumps(words) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -158,12 +160,12 @@ class Talker:
         return json.loads(line)
 
     def kill(self):
-        """SIGKILL; returns when the process is gone."""
+        """Sends SIGKILL, and returns when the process is gone."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=30)
 
     def end(self):
-        """Lets it end; its exit status."""
+        """Lets the process end, and returns its exit status."""
         self.process.stdin.close()
         return self.process.wait(timeout=30)
 
@@ -177,5 +179,5 @@ atexit.register(Talker.kill_all)
 
 
 def mib(count):
-    """Bytes, for people."""
+    """Converts bytes to MiB for display."""
     return round(count / MIB, 1)

@@ -1,9 +1,9 @@
-"""torch with a GPU, or the check is skipped."""
+"""Provides torch with a GPU, or skips the check."""
 import tell
 
 
 def torch_or_skip():
-    """torch, with a context on the first GPU."""
+    """Returns torch, with a context on the first GPU."""
     torch = tell.need("torch")
     try:
         if not torch.cuda.is_available():
@@ -16,7 +16,7 @@ def torch_or_skip():
 
 
 def fill(torch, part):
-    """Allocates until it is refused: what was had, and the error."""
+    """Allocates until an allocation is refused. Returns the allocations and the error."""
     held = []
     while part >= 1 << 21:
         try:
@@ -28,7 +28,7 @@ def fill(torch, part):
 
 
 def fills_and_gives_back():
-    """A check: the allocator takes what is free until it is refused, and gives all of it back."""
+    """A check: the allocator uses all free memory until it is refused, and returns all of it."""
     torch = torch_or_skip()
     free, _ = torch.cuda.mem_get_info()
     held, error = fill(torch, 256 << 20)

@@ -1,4 +1,4 @@
-# Functions that the tests of all packages share. Sourced in a clean root.
+# Functions that the tests of all packages share. The tests source this file in a clean root.
 set -eu
 
 fail() {
@@ -9,14 +9,14 @@ fail() {
 # is WHAT EXPECTED GOT
 is() { [ "$2" = "$3" ] || fail "$1: expected $2, got $3"; }
 
-# Every file outside the package manager's own records.
+# Lists every file that is not a record of the package manager.
 snapshot() {
     find / -xdev \( -path /proc -o -path /packages -o -path /tmp -o -path /var/lib/dpkg -o -path /var/lib/rpm -o -path /usr/lib/sysimage \
         -o -path /var/log -o -path /var/cache -o -path /root \) -prune -o -print | LC_ALL=C sort
     find /run -xdev | LC_ALL=C sort
 }
 
-# leaves_nothing BEFORE [FILE...]: but those files
+# leaves_nothing BEFORE [FILE...]: only these files may be new since the snapshot BEFORE
 leaves_nothing() {
     before=$1
     shift
@@ -28,7 +28,7 @@ leaves_nothing() {
     [ -z "$left" ] || fail "the removal left, or took: $left"
 }
 
-# consistent COMMAND...: gpuslice check in a slice of a simulated card
+# consistent COMMAND...: runs gpuslice check in a slice of a simulated card
 consistent() {
     said=$("$@" check --sim rtx3090 --memory 8GiB 2>&1) || fail "check: $said"
     case $said in

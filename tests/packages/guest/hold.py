@@ -1,6 +1,7 @@
-"""A program in a slice: holds 1 GiB, and says for each line of input how much memory it and a new child see.
+"""A program in a slice that holds 1 GiB, and answers each line of input.
 
-The answer is its total in GiB, the child's, and whether 7 GiB more are granted to it and to the child.
+The answer is the total in GiB that the program sees and that a new child sees, and whether 7 GiB
+more are granted to the child and to the program.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-# The life of a deb or an rpm: install, upgrade, downgrade, remove, purge, with a slice running through all of it.
+# Tests a deb or an rpm with a running slice: install, upgrade, downgrade, remove, purge.
 # Usage: life.sh deb | rpm
 . /packages/tests/guest/common.sh
 kind=$1
@@ -12,7 +12,7 @@ deb)
     version() { dpkg-query -W -f '${Version}' gpuslice; }
     ;;
 rpm)
-    # The root is Debian's: rpm knows of no libc. Its scripts have a PATH of rpm's.
+    # The root is Debian's, so rpm knows of no libc. Package scripts get a PATH of rpm's.
     rpm() { command rpm --define '_install_script_path /usr/local/bin:/usr/sbin:/usr/bin' "$@"; }
     put() { rpm -U --nodeps "$1"/gpuslice-[0-9]*.x86_64.rpm "$1"/gpuslice-sim-*.x86_64.rpm >/tmp/said 2>&1 || fail "$(cat /tmp/said)"; }
     downgrade() { rpm -U --nodeps --oldpackage "$1"/gpuslice-[0-9]*.x86_64.rpm "$1"/gpuslice-sim-*.x86_64.rpm >/tmp/said 2>&1 || fail "$(cat /tmp/said)"; }
@@ -22,7 +22,7 @@ rpm)
     ;;
 esac
 
-# A host with engines, and a systemd that notes what it is told. It changes links, and starts nothing.
+# A host with engines, and a systemctl that records its calls. It changes links but starts nothing.
 mkdir -p /etc/docker /etc/containerd /run/systemd/system
 echo '{"log-level": "warn"}' >/etc/docker/daemon.json
 echo 'version = 2' >/etc/containerd/config.toml
@@ -36,7 +36,7 @@ STUB
 chmod 755 /usr/local/bin/systemctl
 : >/tmp/systemctl
 engines=$(cat /etc/docker/daemon.json /etc/containerd/config.toml | cksum)
-# deb-systemd-helper and rpm make these on the first package that brings units.
+# The first package with units makes deb-systemd-helper and rpm create these folders.
 mkdir -p /etc/systemd/system/multi-user.target.wants /etc/systemd/system/timers.target.wants /var/lib/systemd
 snapshot >/tmp/before
 
@@ -56,7 +56,7 @@ gpuslice run --name chat --sim rtx3090 --memory 8GiB -- python3 /packages/tests/
 exec 3>/tmp/in 4</tmp/out
 read -r line <&4
 is "the program starts" ready "$line"
-sees() { # WHAT EXPECTED LINE: the program's total, its new child's, and what becomes of 7 GiB more
+sees() { # WHAT EXPECTED LINE: sends LINE to hold.py, and compares its answer
     echo "$3" >&3
     read -r line <&4
     is "$1" "$2" "$line"
@@ -79,7 +79,7 @@ shown
 put /packages/built
 sees "after the second upgrade" "8 8 refused refused" child
 
-# A removal while engines and slices need the package says so.
+# The removal warns that engines and slices still need the package.
 echo '{"runtimes": {"gpuslice": {"path": "/usr/bin/gpuslice-runtime"}}}' >/etc/docker/daemon.json
 take
 grep -q 'gpuslice: /etc/docker/daemon.json still names gpuslice' /tmp/said || fail "no word of the engine: $(cat /tmp/said)"
@@ -96,7 +96,8 @@ done
 purge
 case $kind in
 deb) leaves_nothing /tmp/before ;;
-# Folders of Fedora's package filesystem, and what the slice used when the package went.
+# These folders belong to Fedora's package filesystem, or the slice used them when the package was
+# removed.
 rpm) leaves_nothing /tmp/before /usr/share/fish/vendor_completions.d /usr/share/licenses /usr/share/zsh/site-functions /run/gpuslice ;;
 esac
 

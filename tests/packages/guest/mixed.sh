@@ -1,7 +1,8 @@
-# Two releases on one node: each command with the other's library, and each command on the other's slices.
+# Two releases on one node: each command runs with the other's library, and works on the other's
+# slices.
 . /packages/tests/guest/common.sh
 
-unpack() { # older | built: its command, library and simulator to /opt/NAME
+unpack() { # older | built: installs its command, library and simulator in /opt/NAME
     mkdir -p /tmp/"$1"
     for file in /packages/"$1"/gpuslice-[0-9]*-linux-x86_64.tar.gz /packages/"$1"/gpuslice-sim-*-linux-x86_64.tar.gz; do
         tar -xzf "$file" -C /tmp/"$1"
@@ -13,7 +14,7 @@ unpack built
 old=$(/opt/older/bin/gpuslice --version)
 new=$(/opt/built/bin/gpuslice --version)
 
-mix() { # COMMAND LIBRARY: an installation of one's command and the other's library
+mix() { # COMMAND LIBRARY: installs one release's command with the other's library
     cp -r /opt/"$1" /opt/"$1-with-$2"
     cp /opt/"$2"/lib/gpuslice/libgpuslice.so /opt/"$1-with-$2"/lib/gpuslice/
 }
@@ -23,13 +24,14 @@ mix built older
 for pair in older-with-built built-with-older; do
     command=/opt/$pair/bin/gpuslice
     consistent $command
-    # Counted and refused: an allocation of 7 GiB beside 1 GiB in 8 GiB.
+    # An allocation of 7 GiB is refused, because 1 GiB of 8 GiB is already counted.
     said=$(echo child | $command run --sim rtx3090 --memory 8GiB -- python3 /packages/tests/guest/hold.py)
     is "$pair" "ready
 8 8 refused refused" "$said"
 done
 
-# A slice of one release, shown by the other, and joined by a program with the other's library.
+# One release starts a slice. The other release shows it, and a program with the other's library
+# joins it.
 for pair in "older built" "built older"; do
     starter=${pair% *} other=${pair#* }
     rm -f /tmp/in /tmp/out
@@ -45,7 +47,8 @@ import json, sys
 device, = json.load(sys.stdin)["slices"][0]["devices"]
 print(device["limit"] >> 30, device["by_kind"]["linear"] >> 30)')
     is "status of $other on a slice of $starter" "8 1" "$used"
-    # An upgrade, or a downgrade, while it runs: by renaming, as packages do.
+    # An upgrade or a downgrade while the slice runs. The library is replaced by renaming, as
+    # packages do.
     cp /opt/"$other"/lib/gpuslice/libgpuslice.so /opt/changing/lib/gpuslice/new
     mv /opt/changing/lib/gpuslice/new /opt/changing/lib/gpuslice/libgpuslice.so
     echo child >&3
@@ -55,7 +58,8 @@ print(device["limit"] >> 30, device["by_kind"]["linear"] >> 30)')
     wait
 done
 
-# A slice file of a later release, with a key that this library does not know: no device memory.
+# A slice file of a later release has a key that this library does not know. No device memory is
+# granted.
 printf '{"version": 1, "memory": 8589934592, "ledger": "/tmp", "key-of-a-later-release": 1}\n' >/tmp/later.json
 mkdir -p /tmp/machine
 said=$(LD_PRELOAD=/opt/built/lib/gpuslice/libgpuslice.so LD_LIBRARY_PATH=/opt/built/lib/gpuslice/sim GPUSLICE_SIM=rtx3090 \

@@ -1,15 +1,15 @@
-# The archive, from an unpacked folder: as root, and as a user into ~/.local.
+# Tests the unpacked archive: installed by root, and by a user into ~/.local.
 . /packages/tests/guest/common.sh
 mkdir -p /tmp/archive /home/ann
 tar -xzf "$(echo /packages/built/gpuslice-[0-9]*-linux-x86_64.tar.gz)" -C /tmp/archive
 tar -xzf "$(echo /packages/built/gpuslice-sim-*-linux-x86_64.tar.gz)" -C /tmp/archive
 cd /tmp/archive/gpuslice-*
 chmod 755 /tmp/archive
-# Folders that others share stay.
+# Lists files, and folders of gpuslice. Folders that other programs share may stay.
 files() { snapshot | while read -r path; do case $path in *gpuslice*) echo "$path" ;; *) [ -d "$path" ] || echo "$path" ;; esac; done; }
 files >/tmp/before
 
-# Twice: an update.
+# The second installation is an update.
 ./install.sh >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
 ./install.sh >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
 consistent gpuslice

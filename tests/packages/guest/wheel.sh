@@ -1,4 +1,4 @@
-# The wheel, as a user without rights installs it: venv, --user, --prefix, uninstall.
+# Tests the wheel as a user without privileges installs it: venv, --user, --prefix, uninstall.
 . /packages/tests/guest/common.sh
 mkdir -p /usr/lib/gpuslice /home/ann
 ln -s /packages/sim /usr/lib/gpuslice/sim # the wheel has no simulator
@@ -26,7 +26,8 @@ grep -v __pycache__ /tmp/venv | diff - /tmp/after >/tmp/left || fail "the remova
 pip() { user env PIP_BREAK_SYSTEM_PACKAGES=1 /home/ann/venv/bin/pip "$@"; }
 pip install -q --no-index --prefix /home/ann/prefix "$wheel"
 consistent user /home/ann/prefix/bin/gpuslice
-# pip drops the library with --target. The command says so, and no program runs without a limit.
+# With --target, pip leaves out the library. The command reports that, and no program runs without a
+# limit.
 pip install -q --no-index --target /home/ann/target "$wheel"
 if user /home/ann/target/bin/gpuslice run --sim rtx3090 --memory 8GiB -- true >/tmp/said 2>&1; then
     rm /usr/lib/gpuslice/sim

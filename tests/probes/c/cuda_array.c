@@ -1,4 +1,5 @@
-/* Arrays: what they take from FREE. With one word more: that too much is refused. */
+/* Prints how much arrays take from FREE. With one more argument, prints that requests that are
+ * too large are refused. */
 #include "probe.h"
 
 struct flat {

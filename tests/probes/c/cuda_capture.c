@@ -1,4 +1,4 @@
-/* Streams that are captured, and the runtime's way to memory: each answers as the driver does. */
+/* Captured streams, and the runtime's route to memory. Each call answers as the driver does. */
 #include "probe.h"
 
 int cuStreamCreate(void **, unsigned);

@@ -1,4 +1,5 @@
-/* Contexts, primary and created: what each takes from FREE, as NVML sees it, and that all of it comes back. */
+/* Contexts, primary and created. Prints how much each takes from FREE by NVML's numbers, and
+ * that all of it comes back. */
 #include "probe.h"
 
 int cuDevicePrimaryCtxRelease(int);
@@ -33,7 +34,7 @@ static void *retain(const char *name) {
 
 static void drop(const char *name, int code) { printf("%s %d used=%lld\n", name, code, used()); }
 
-/* What was allocated in a context is gone with it. */
+/* Allocates in a context. The memory ends with the context. */
 static void take(void *context) {
     uint64_t at;
     if (cuCtxSetCurrent(context) || cuMemAlloc_v2(&at, (size_t)5 << 20) || cuMemAlloc_v2(&at, 1000))

@@ -1,4 +1,5 @@
-/* Every copy from the host to the device: its answer, and whether what was copied arrived. */
+/* Makes every copy from the host to the device. Prints its code, and whether the copied bytes
+ * arrived. */
 #include "probe.h"
 
 int cuMemAlloc_v2(uint64_t *, size_t);
@@ -24,7 +25,7 @@ static uint64_t device;
 static uint32_t low;
 static char text[64];
 
-/* What lies on the device behind this address is what the host has last written. */
+/* Prints whether the device memory at this address is what the host wrote last. */
 static void said(const char *name, int code, uint64_t at) {
     char back[sizeof text] = "";
     if (cuMemcpyDtoH_v2(back, at, sizeof back))

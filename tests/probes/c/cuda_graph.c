@@ -1,5 +1,6 @@
-/* The memory of graphs: taken when they are launched or uploaded, kept until it is trimmed.
- * With one word more: that a graph that does not fit is refused when it is launched, and that what is captured stays. */
+/* The memory of graphs, which is taken when they are launched or uploaded, and kept until it is
+ * trimmed. With one more argument, prints that a graph that does not fit is refused at its
+ * launch, and that captured work stays. */
 #include "probe.h"
 
 struct params {
@@ -75,7 +76,7 @@ int main(int count, char **words) {
         route = words[1];
     start_cuda();
     before = free_now();
-    /* Five and three, of which three stay. */
+    /* The graph allocates 5 MiB and 3 MiB, and frees the 5 MiB. */
     void *node = NULL, *child = graph(), *whole = graph(), *stream = NULL, *captured = NULL;
     uint64_t five = allocates(child, 5 * MIB), three = allocates(child, 3 * MIB), at = 0;
     if (cuGraphAddMemFreeNode(&node, child, NULL, 0, five) || cuGraphAddChildGraphNode(&node, whole, NULL, 0, child))
@@ -88,7 +89,7 @@ int main(int count, char **words) {
     says("cuGraphInstantiateWithParams", NAMED(cuGraphInstantiateWithParams, 12000)(&exec[3], whole, &plain));
     says("cuGraphUpload", NAMED(cuGraphUpload, 11010)(exec[0], NULL));
     says("cuGraphLaunch", NAMED(cuGraphLaunch, 10000)(exec[0], NULL));
-    /* It has not been freed since. */
+    /* The 3 MiB of the first launch have not been freed. */
     says("again", cuGraphLaunch(exec[1], NULL));
     cuMemFree_v2(three);
     says("cuGraphLaunch_ptsz", TWIN(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000)(exec[2], NULL));
@@ -101,7 +102,7 @@ int main(int count, char **words) {
     for (int i = 0; i < 5; i++)
         says("cuGraphExecDestroy", NAMED(cuGraphExecDestroy, 10000)(exec[i]));
     cuDeviceGraphMemTrim(0);
-    /* What is captured is allocated when it is launched. */
+    /* A captured allocation takes memory when its graph is launched. */
     cuStreamCreate(&stream, 0);
     cuStreamBeginCapture_v2(stream, 0);
     says("captured", cuMemAllocAsync(&at, 33 * MIB, stream) || cuMemFreeAsync(at, stream));
@@ -117,13 +118,13 @@ int main(int count, char **words) {
     exec[1] = executable(large);
     printf("over %d", cuGraphLaunch(exec[1], NULL));
     printf(" took=%lld", (before - free_now()) >> 20);
-    /* A refusal while a stream is captured. */
+    /* An allocation is refused while a stream is captured. */
     cuStreamBeginCapture_v2(stream, 0);
     cuMemAllocAsync(&at, 2 * MIB, stream);
     printf(" meanwhile %d", cuMemAlloc_v2(&five, most + 1));
     printf(" ends %d", cuMemFreeAsync(at, stream) || cuStreamEndCapture(stream, &captured));
     printf(" runs %d", cuGraphLaunch(executable(captured), stream));
-    /* What is idle there does not stand in the way. */
+    /* Idle memory of graphs does not stand in the way of a graph that needs all memory. */
     large = graph();
     allocates(large, most);
     printf(" all %d", cuGraphLaunch(executable(large), NULL));

@@ -1,4 +1,4 @@
-/* Green contexts, which keep the primary one, and contexts that are attached to. */
+/* Green contexts, which keep the primary context, and contexts to which a program attaches. */
 #include "probe.h"
 
 int cuDevResourceGenerateDesc(void **, const int *, unsigned);

@@ -1,4 +1,4 @@
-/* Holds a context and some memory until its input ends; says when it has them. */
+/* Holds a context and some memory until its input ends. Prints a line once it has them. */
 #include "probe.h"
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
-/* Memory that is exported and imported by an IPC handle: what it takes from FREE until all have let go.
- * A real driver opens handles of other processes only; the simulated one does not mind. */
+/* Memory that is exported and imported by an IPC handle. Prints how much it takes from FREE
+ * until every holder has released it. A real driver opens handles of other processes only; the
+ * simulated one also opens those of the same process. */
 #include "probe.h"
 
 struct ipc_handle {

@@ -1,5 +1,6 @@
-/* cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, in 64 and in 32 bits where there are both, and cuMemFree:
- * what each takes from FREE; with one word more, that too much is refused. */
+/* cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged and cuMemFree, in 64 and in 32 bits where both
+ * exist. Prints how much each takes from FREE. With one more argument, prints that requests that
+ * are too large are refused. */
 #include "probe.h"
 
 int cuMemAlloc(uint32_t *, uint32_t);
@@ -28,7 +29,7 @@ int main(int count, char **words) {
     long long before = free_now();
     int code = REACH(CUDA, cuMemAlloc_v2, "cuMemAlloc", 3020)(&at[0], 3 * MIB);
     printf("cuMemAlloc_v2 %d took=%lld\n", code, before - free_now());
-    /* What is small shares a step. */
+    /* Small allocations share one step of the driver. */
     for (int i = 1; i < 5; i++)
         code |= REACH(CUDA, cuMemAlloc_v2, "cuMemAlloc", 3020)(&at[i], MIB / 4);
     printf("cuMemAlloc_v2 %d took=%lld\n", code, before - free_now());

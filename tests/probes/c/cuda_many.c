@@ -1,4 +1,4 @@
-/* Thousands of things of every sort, taken and given back by several threads in any order. */
+/* Thousands of allocations of every kind, made and freed by several threads in any order. */
 #include "probe.h"
 #include <pthread.h>
 
@@ -56,7 +56,8 @@ int main(void) {
     long long before = free_now();
     for (int turn = 0; turn < 2; turn++) {
         all(take);
-        /* Blocks of small ones are as many as the driver makes of them: all but a few are full. */
+        /* The driver chooses the number of blocks for small allocations: all but a few blocks
+         * are full. */
         long long took = (before - free_now()) >> 20, least = THREADS * EACH * 4LL;
         printf("took %d", took >= least && took < least + 100);
         all(give);

@@ -13,7 +13,7 @@ int main(int count, char **words) {
     size_t free = 1, total = 1;
     int code = REACH(CUDA, cuMemGetInfo_v2, "cuMemGetInfo", 3020)(&free, &total);
     printf("cuMemGetInfo_v2 %d total=%zu free=%zu\n", code, total, free);
-    /* Neighbours show whether more than 32 bits were written. */
+    /* The words between the results show whether more than 32 bits were written. */
     uint32_t small[4] = {7, 7, 7, 7};
     code = REACH(CUDA, cuMemGetInfo, "cuMemGetInfo", 2000)(&small[0], &small[2]);
     printf("cuMemGetInfo %d total=%u free=%u beside=%u,%u\n", code, small[2], small[0], small[1], small[3]);

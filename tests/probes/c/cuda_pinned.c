@@ -1,4 +1,5 @@
-/* Pinned host memory: what it takes from FREE. With one word more: that too much is refused. */
+/* Pinned host memory. Prints how much it takes from FREE. With one more argument, prints that
+ * requests that are too large are refused. */
 #include "probe.h"
 
 int cuMemAllocHost(void **, unsigned);

@@ -1,5 +1,6 @@
-/* Stream-ordered memory: what pools take from FREE when they grow, are trimmed, are waited for and end.
- * With one word more: that a request over the limit is refused, and that what is idle does not stand in the way. */
+/* Stream-ordered memory. Prints how much pools take from FREE when they grow, are trimmed, are
+ * synchronised and end. With one more argument, prints that a request over the limit is refused,
+ * and that idle memory of a pool does not stand in the way. */
 #include "probe.h"
 
 int cuMemAllocAsync(uint64_t *, size_t, void *);
@@ -43,7 +44,7 @@ int main(int count, char **words) {
     before = free_now();
     uint64_t at[8];
     void *pool = NULL, *own = NULL, *event = NULL;
-    /* Without this, what is not used goes back whenever something is waited for. */
+    /* With the default threshold, a pool returns unused memory at every synchronisation. */
     uint64_t keep = ~0ull;
     if (cuDeviceGetDefaultMemPool(&pool, 0) || cuMemPoolSetAttribute(pool, 4, &keep) || cuEventCreate(&event, 0))
         die("pool");
@@ -69,7 +70,7 @@ int main(int count, char **words) {
     cuMemFreeAsync(at[0], NULL);
     cuMemFreeAsync(at[1], NULL);
     says("cuMemPoolDestroy", NAMED(cuMemPoolDestroy, 11020)(own));
-    /* What is still in use keeps what its pool has reserved. */
+    /* Memory in use keeps the reservation of its pool, even when the pool is destroyed. */
     for (int i = 0; i < 2; i++) {
         if (cuMemPoolCreate(&own, &properties) || cuMemAllocFromPoolAsync(&at[0], 5 * MIB, own, NULL) ||
             cuMemAllocFromPoolAsync(&at[1], 7 * MIB, own, NULL))
@@ -85,7 +86,7 @@ int main(int count, char **words) {
     printf(" all %d", NAMED(cuMemAllocAsync, 11020)(&at[0], most, NULL));
     printf(" more %d free=%lld", NAMED(cuMemAllocAsync, 11020)(&at[1], 1, NULL), free_now());
     cuMemFreeAsync(at[0], NULL);
-    /* It is idle in one pool, and another has need of it. */
+    /* One pool has idle memory, and another pool needs it. */
     cuMemPoolCreate(&own, &properties);
     printf(" idle %d", NAMED(cuMemAllocFromPoolAsync, 11020)(&at[0], most, own, NULL));
     printf(" free=%lld\n", free_now());

@@ -1,4 +1,5 @@
-/* cuGetProcAddress, asked for what it then gives: also for itself. */
+/* cuGetProcAddress, reached by every route (also through itself), and the entry points that it
+ * returns. */
 #include "probe.h"
 
 typedef int (*mem_get_info)(size_t *, size_t *);
@@ -23,12 +24,13 @@ int main(int count, char **words) {
     show("cuGetProcAddress", code, found);
     code = REACH(CUDA, cuGetProcAddress_v2, "cuGetProcAddress", 12000)("cuMemGetInfo", &found, 12000, 0, &status);
     show("cuGetProcAddress_v2", code | status, found);
-    /* The twin is reached by its own name only, as nobody's flags are set for the whole program. */
+    /* The twin is reached by its own name only, because no program sets flags for all its
+     * look-ups. */
     if (!strcmp(route, "procaddress"))
         route = "dlsym";
     code = REACH(CUDA, cuGetProcAddress_v2_ptsz, NULL, 0)("cuMemGetInfo", &found, 12000, 2, &status);
     show("cuGetProcAddress_v2_ptsz", code | status, found);
-    /* What it does not know it answers as the driver does. */
+    /* For a name that the library does not know, it answers as the driver does. */
     found = &found;
     code = cuGetProcAddress_v2("cuNoSuchThing", &found, 12000, 0, &status);
     printf("unknown %d status=%d null=%d\n", code, status, !found);

@@ -1,5 +1,5 @@
-/* Physical memory: what it takes from FREE until its last handle and its last mapping are gone.
- * With one word more: that too much is refused. */
+/* Physical memory. Prints how much it takes from FREE until its last handle and its last mapping
+ * are gone. With one more argument, prints that requests that are too large are refused. */
 #include "probe.h"
 
 typedef unsigned long long word;
@@ -50,7 +50,7 @@ int main(int count, char **words) {
     says("cuMemRelease", NAMED(cuMemRelease, 10020)(again));
     says("cuMemRelease", NAMED(cuMemRelease, 10020)(copy));
     says("cuMemRelease", NAMED(cuMemRelease, 10020)(other));
-    /* The last mapping ends it too. */
+    /* The end of the last mapping frees the memory, too. */
     cuMemCreate(&handle, 4 * MIB, &device, 0);
     cuMemMap(at, 4 * MIB, 0, handle, 0);
     cuMemRelease(handle);

@@ -1,4 +1,5 @@
-/* Who is on the device: every list in every layout. A neighbour's number never appears, in the list or behind it. */
+/* The processes on the device: every list in every layout. A neighbour's process id never
+ * appears, neither in the list nor behind it. */
 #include "probe.h"
 #include <unistd.h>
 
@@ -35,7 +36,7 @@ int nvmlDeviceGetRunningProcessDetailList(void *, detail_list *);
 
 #define NAMED(name) REACH(NVML, name, NULL, 0)
 
-/* What was written, and whether anything was behind that. */
+/* Prints the entries that were written, and any entry behind them. */
 #define SHOW(name, list)                                                                       \
     do {                                                                                       \
         unsigned room = 8;                                                                     \

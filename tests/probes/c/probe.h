@@ -1,5 +1,7 @@
-/* What every probe needs: a function by a route, and one line for each answer.
- * Touches: the loader and standard output. A probe is called with the route: plt, dlsym, procaddress. */
+/* Code that every probe shares: it finds a function by a route, and prints one line for each
+ * answer.
+ * Touches: the loader and standard output. A probe is called with the route: plt, dlsym,
+ * procaddress. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +23,7 @@ __attribute__((unused)) static void die(const char *what) {
     exit(2);
 }
 
-/* From the handle of a library. */
+/* Finds a function by the handle of its library. */
 __attribute__((unused)) static void *by_handle(const char *library, const char *name) {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
@@ -29,7 +31,7 @@ __attribute__((unused)) static void *by_handle(const char *library, const char *
     return dlsym(handle, name);
 }
 
-/* From cuGetProcAddress_v2, for the version and flags that give this function. */
+/* Finds a function by cuGetProcAddress_v2, with the version and flags that return this function. */
 __attribute__((unused)) static void *by_procaddress(const char *base, int version, uint64_t flags) {
     int (*ask)(const char *, void **, int, uint64_t, int *) = by_handle(CUDA, "cuGetProcAddress_v2");
     void *found = NULL;
@@ -38,7 +40,8 @@ __attribute__((unused)) static void *by_procaddress(const char *base, int versio
     return found;
 }
 
-/* `linked` is the address that the program was linked to. */
+/* Finds a function by the probe's route. `linked` is the address to which the program was
+ * linked. */
 __attribute__((unused)) static void *reach(const char *library, const char *name, void *linked, const char *base,
                                            int version, uint64_t flags) {
     void *found = NULL;
@@ -59,7 +62,7 @@ __attribute__((unused)) static void *reach(const char *library, const char *name
 #define REACH_PER_THREAD(library, name, base, version) \
     ((__typeof__(&name))reach(library, #name, (void *)name, base, version, 2))
 
-/* The context that a program has before it asks. */
+/* Creates the context that a program has before its first query. */
 int cuInit(unsigned);
 int cuDevicePrimaryCtxRetain(void **, int);
 int cuCtxSetCurrent(void *);
@@ -69,7 +72,7 @@ __attribute__((unused)) static void start_cuda(void) {
         die("cuda does not start");
 }
 
-/* What is said to be free. */
+/* The memory that CUDA reports as free. */
 int cuMemGetInfo_v2(size_t *, size_t *);
 __attribute__((unused)) static long long free_now(void) {
     size_t free = 0, total = 0;

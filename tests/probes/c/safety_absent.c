@@ -1,4 +1,5 @@
-/* No driver on the machine: a program that asks politely must hear so. It is not linked to any. */
+/* A machine without a driver: a program that looks for one must find out. It is not linked to
+ * any driver. */
 #include "probe.h"
 
 int main(int count, char **words) {
@@ -13,7 +14,7 @@ int main(int count, char **words) {
     }
     printf("libcuda %d\n", !dlopen("libcuda.so.1", RTLD_NOW));
     if (count > 1 && !strcmp(words[1], "call")) {
-        /* With the preload these exist, whoever is there. */
+        /* With the preload these functions exist, with or without a driver. */
         extern int cuMemGetInfo_v2(size_t *, size_t *), cudaMemGetInfo(size_t *, size_t *),
             nvmlDeviceGetMemoryInfo(void *, void *);
 #pragma weak cuMemGetInfo_v2

@@ -1,5 +1,6 @@
-/* Null pointers, wrong versions, wrong handles: the driver's own answer, and nothing written that was not asked for.
- * Prints codes only, so that the output is the same with and without the preload. */
+/* Null pointers, wrong versions and wrong handles get the driver's own answer, and no other
+ * memory is written. Prints codes only, so that the output is the same with and without the
+ * preload. */
 #include "probe.h"
 
 int cuMemGetInfo(uint32_t *, uint32_t *);
@@ -23,7 +24,7 @@ int nvmlDeviceGetMemoryLimits_v1(void *, void *);
 int main(void) {
     size_t amount = 1;
     void *found = NULL;
-    /* Before anything is initialised. */
+    /* These calls come before any initialisation. */
     SHOW(cuMemGetInfo_v2(&amount, &amount));
     SHOW(cuDeviceTotalMem_v2(&amount, 0));
     SHOW(nvmlDeviceGetMemoryInfo(NULL, NULL));
@@ -41,7 +42,8 @@ int main(void) {
     int attribute = 0;
     SHOW(cuDeviceGetAttribute(&attribute, 18, 99));
     SHOW(cuDeviceGetAttribute(&attribute, -5, 0));
-    /* NULL for a name or a pointer ends the process in the driver: nvidia_libraries.rs has that. */
+    /* NULL for a name or a pointer ends the process in the driver: nvidia_libraries.rs tests
+     * that. */
     SHOW(cuGetProcAddress_v2("cuMemGetInfo", &found, 1, 0, NULL));
     SHOW(cuGetProcAddress_v2("cuMemGetInfo", &found, 12000, ~0ull, NULL));
     SHOW(cuGetProcAddress("cuMemGetInfo", &found, 1, 0));

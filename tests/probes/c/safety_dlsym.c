@@ -1,4 +1,5 @@
-/* dlsym answers as libc's does for every name that is not ours, and dlerror speaks of what was asked. */
+/* dlsym answers as libc's does for every name that the library does not export, and dlerror
+ * describes the look-up that the program made. */
 #include "probe.h"
 
 static void show(const char *what, void *found, void *wanted) {
@@ -23,7 +24,7 @@ int main(void) {
     show("dlmopen", dlsym(RTLD_DEFAULT, "dlmopen"), (void *)dlmopen);
     show("missing library", dlopen("libno-such-library.so.7", RTLD_NOW), NULL);
     show("missing in new", dlmopen(LM_ID_NEWLM, "libno-such-library.so.7", RTLD_NOW), NULL);
-    /* More than the 16 namespaces that there are. */
+    /* There are 16 namespaces. Failed attempts must not use them up. */
     for (int i = 0; i < 40; i++)
         if (dlmopen(LM_ID_NEWLM, "libno-such-library.so.7", RTLD_NOW))
             return 1;

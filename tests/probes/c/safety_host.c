@@ -1,4 +1,4 @@
-/* Opens the plugins that it is given, each in the way that stands before it: local, deepbind, base, namespace. */
+/* Opens the given plug-ins, each in the way named before it: local, deepbind, base, namespace. */
 #include "probe.h"
 
 int main(int count, char **words) {

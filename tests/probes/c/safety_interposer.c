@@ -1,4 +1,4 @@
-/* Not a probe: a preload of somebody else, who takes eleven bytes off every answer. */
+/* Not a probe: the preload of another project, which takes eleven bytes off every answer. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

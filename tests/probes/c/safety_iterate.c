@@ -1,5 +1,5 @@
-/* Not a probe: a preload of somebody else, who stands before the loader's own dl_iterate_phdr as sanitizers do, and
- * looks for it with dlsym while it starts. */
+/* Not a probe: the preload of another project. As sanitizers do, it puts its own dl_iterate_phdr
+ * before the loader's, and looks up the loader's with dlsym while it starts. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-/* What an unmodified program sees: one direct call. */
+/* One direct call, as an unmodified program makes it. */
 #include "probe.h"
 
 int cuMemGetInfo_v2(size_t *, size_t *);

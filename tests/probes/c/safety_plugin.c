@@ -1,4 +1,5 @@
-/* Not a probe: a library that a program opens for itself alone, linked to the runtime (or the driver) directly. */
+/* Not a probe: a library that a program opens privately, linked to the runtime (or the driver)
+ * directly. */
 #include <stddef.h>
 #ifdef PLUGIN_RUNTIME
 int cudaMemGetInfo(size_t *, size_t *);

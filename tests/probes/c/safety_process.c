@@ -1,5 +1,6 @@
-/* What a library may change in a process: signal handlers, the umask, descriptors, errno, threads, output. It prints
- * what is there after every kind of call, so that the output is the same with and without the preload. */
+/* The state of a process that a library may change: signal handlers, the umask, descriptors,
+ * errno, threads, output. Prints this state after every kind of call, so that the output is the
+ * same with and without the preload. */
 #include "probe.h"
 #include <dirent.h>
 #include <signal.h>
@@ -42,7 +43,7 @@ static void show(const char *when) {
 static void handler(int number) { (void)number; }
 
 int main(void) {
-    /* Whoever runs the tests may ignore these (nohup, a job in the background). */
+    /* The tests may have been started with these signals ignored (nohup, a background job). */
     signal(SIGHUP, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);

@@ -1,5 +1,6 @@
-/* A library that is closed and opened again, at the same place and at another, and two copies at the same time. The
- * second word is the path of another copy of the driver. It is not linked to any. */
+/* The driver's library is closed and opened again, at the same address and at another, and two
+ * copies are open at the same time. The first argument is the path of another copy of the
+ * driver. The program is not linked to any driver. */
 #include "probe.h"
 #include <sys/mman.h>
 
@@ -23,7 +24,7 @@ int main(int count, char **words) {
             die(dlerror());
         ask(library, "turn");
         dlclose(library);
-        /* So that the next one lies somewhere else. */
+        /* This mapping makes the next copy lie at another address. */
         if (turn & 1)
             mmap(NULL, 64u << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }

@@ -14,7 +14,8 @@ int main(int count, char **words) {
     size_t total = 0;
     void *code = NULL;
     size_t stack = count > 1 ? strtoul(words[1], NULL, 10) : 16384;
-    /* Not hooked: what the driver itself needs at its first call is not in question. */
+    /* cuInit is not hooked, so the stack that the driver itself needs at its first call is not
+     * tested. */
     if (cuInit(0) || pthread_attr_init(&attributes) || pthread_attr_setstacksize(&attributes, stack) ||
         pthread_create(&thread, &attributes, ask, &total) || pthread_join(thread, &code))
         die("thread");

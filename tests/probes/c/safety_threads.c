@@ -1,4 +1,5 @@
-/* A thread that is cancelled inside a slow driver call, many at once, and a child after fork. */
+/* A thread that is cancelled inside a slow driver call, many threads at once, and a child after
+ * fork. */
 #include "probe.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -12,18 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// The routes by which a program can come to a function.
+/// The routes by which a program can reach a function.
 pub const ROUTES: [&str; 3] = ["plt", "dlsym", "procaddress"];
 
-/// One compiler at a time: two tests that want the same program do not write it together.
+/// Lets one compiler run at a time, so that two tests that want the same program do not both write
+/// it.
 static COMPILING: Mutex<()> = Mutex::new(());
 
-/// What a program is linked to.
+/// The libraries to which a program is linked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Linked {
     /// The driver, NVML and the runtime of this major version.
     All(u32),
-    /// Nothing: it opens what it wants.
+    /// Nothing: the program opens the libraries that it needs.
     Nothing,
     /// A library, linked to the driver alone.
     DriverPlugin,
@@ -33,7 +34,7 @@ pub enum Linked {
     Interposer,
 }
 
-/// The file of a runtime.
+/// The file name of a runtime.
 #[must_use]
 pub fn runtime(major: u32) -> String {
     match major {
@@ -42,7 +43,7 @@ pub fn runtime(major: u32) -> String {
     }
 }
 
-/// Compiles `c/<source>.c` and says where the result is.
+/// Compiles `c/<source>.c`, and returns the path of the result.
 ///
 /// # Panics
 /// When the compiler is missing or complains of anything.
@@ -101,7 +102,7 @@ pub fn compile(source: &str, linked: Linked) -> PathBuf {
     place_of
 }
 
-/// A simulated machine with a slice on it, or none.
+/// A simulated machine, with or without a slice.
 pub struct Bench {
     machine: Machine,
     slice: Option<PathBuf>,
@@ -119,8 +120,8 @@ impl Bench {
         }
     }
 
-    /// A machine with a slice file of these keys, written as JSON without the braces. The
-    /// version and the path of the host's live meminfo come by themselves.
+    /// A machine with a slice file of these keys, written as JSON without the braces. The version
+    /// and the path of the host's live meminfo are added.
     ///
     /// # Panics
     /// When the file cannot be written.
@@ -140,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// The same, with a ledger in which the slice's processes are counted.
+    /// Like [`Bench::sliced`], with a ledger in which the slice's processes are counted.
     ///
     /// # Panics
     /// When a file cannot be written.
@@ -178,7 +179,8 @@ impl Bench {
         self.machine.place(Run::new(program))
     }
 
-    /// What a probe says by this route, under the shim, with its log open for warnings.
+    /// The output of a probe by this route, under the shim. A warning in the shim's log is a
+    /// failure.
     #[must_use]
     pub fn probe(&self, source: &str, major: u32, route: &str) -> String {
         let program = compile(source, Linked::All(major));
@@ -186,10 +188,10 @@ impl Bench {
         run.env("GPUSLICE_LOG", "warn").answer().clean()
     }
 
-    /// The ledger in which its processes are counted.
+    /// The ledger in which the slice's processes are counted.
     ///
     /// # Panics
-    /// When there is none.
+    /// When the machine has no ledger.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         use std::os::unix::ffi::OsStrExt;

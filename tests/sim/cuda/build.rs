@@ -1,4 +1,5 @@
-//! Generates the functions nobody wrote, the second set of addresses, and the table cuGetProcAddress answers from.
+//! Generates the functions that the sources do not define, the second set of addresses, and the
+//! table from which cuGetProcAddress answers.
 //! Touches: `names.txt`, the sources (reads), OUT_DIR.
 #![expect(
     clippy::expect_used,

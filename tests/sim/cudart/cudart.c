@@ -1,6 +1,7 @@
-/* A stand-in for the CUDA runtime: it finds the driver the way the real one does (dlopen, one dlsym, then
- * cuGetProcAddress for every name) and wraps the few functions that tests call. One source for libcudart.so.11.0, .12
- * and .13 (CUDART=11, 12, 13) and for the static archive. Touches: the driver, nothing else. */
+/* A stand-in for the CUDA runtime. It finds the driver the way the real one does (dlopen, one
+ * dlsym, then cuGetProcAddress for every name) and wraps the few functions that tests call. One
+ * source for libcudart.so.11.0, .12 and .13 (CUDART=11, 12, 13) and for the static archive.
+ * Touches: the driver, nothing else. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -37,7 +38,7 @@ typedef void *handle;
 typedef int (*proc_v1)(const char *, void **, int, uint64_t);
 typedef int (*proc_v2)(const char *, void **, int, uint64_t, int *);
 
-/* Name, the version the runtime asks for, parameters. */
+/* The name, the version that the runtime requests, and the parameters. */
 #define DRIVER(X)                                                         \
     X(cuInit, 2000, (unsigned))                                           \
     X(cuDeviceGet, 2000, (int *, int))                                    \
@@ -108,7 +109,7 @@ static void start(void) {
         state = INSUFFICIENT_DRIVER;
         return;
     }
-    /* The runtime asks for the asker itself as well, and uses what it gets. */
+    /* The runtime asks cuGetProcAddress for cuGetProcAddress as well, and uses the answer. */
     resolve("cuGetProcAddress", &proc, 11030, 0);
     if (proc)
         memcpy(&driver.proc1, &proc, sizeof proc);
@@ -123,7 +124,7 @@ static void start(void) {
     void *version = dlsym(library, "cuDriverGetVersion");
     memcpy(&driver.driver_version, &version, sizeof version);
 #endif
-    /* From 12.4 on the first question is for nothing at all. */
+    /* From 12.4 on, the runtime's first look-up is for an empty name. */
     resolve("", &proc, 0, 0);
     resolve("cuGetProcAddress", &proc, 12000, 0);
     if (proc)
@@ -175,7 +176,7 @@ static int with_context(void) {
     return rc ? rc : driver.cuCtxSetCurrent(now);
 }
 
-/* A function an old driver does not have is "call requires newer driver", not a crash. */
+/* A function that an old driver lacks gives "call requires newer driver", and no crash. */
 #define CALL(name, ...)                                                                       \
     ({                                                                                        \
         int code_ = with_context();                                                           \
@@ -213,7 +214,7 @@ API int cudaSetDevice(int device) {
     wanted_device = device;
     if ((rc = driver.cuCtxSetCurrent(NULL)))
         return fail(rc);
-    /* From 12 on cudaSetDevice makes the context. */
+    /* From 12 on, cudaSetDevice creates the context. */
     return CUDART >= 12 ? fail(with_context()) : SUCCESS;
 }
 
@@ -317,8 +318,8 @@ API const char *cudaGetErrorString(int code) {
 
 API const char *cudaGetErrorName(int code) { return code == 0 ? "cudaSuccess" : code == 2 ? "cudaErrorMemoryAllocation" : "cudaError"; }
 
-/* cudaGetDriverEntryPoint: what the runtime hands out comes from cuGetProcAddress. Results: 0 found, 1 no such symbol,
- * 2 the version is not enough. */
+/* cudaGetDriverEntryPoint: the runtime returns the answer of cuGetProcAddress. Results: 0 found,
+ * 1 no such symbol, 2 the version is not sufficient. */
 static int entry_point(const char *name, void **out, int version, uint64_t flags, int *result) {
     int status = 0, rc = ready();
     if (rc)
@@ -360,7 +361,8 @@ API int cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **out, unsi
 }
 #endif
 
-/* cudaDeviceProp: only the fields tests read, at the offsets of each version; the rest is zero. */
+/* cudaDeviceProp: only the fields that tests read, at the offsets of each version; the rest is
+ * zero. */
 #define NAME_AT 0
 #define UUID_AT 256
 #define TOTAL_AT 288

@@ -1,4 +1,4 @@
-//! Generates the functions nobody wrote.
+//! Generates the functions that the sources do not define.
 //! Touches: `names.txt`, the sources (reads), OUT_DIR.
 #![expect(clippy::expect_used, reason = "a build script may stop the build")]
 

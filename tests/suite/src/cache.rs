@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Files of models, written once for each build output when they are asked for; one test at a time has them, because
-/// others that load the same file keep it resident.
+/// Model files, written once for each build output when a test asks for them. One test at a time
+/// has them, because other tests that load the same file keep it resident.
 pub struct Models {
     folder: PathBuf,
     mib: u64,
@@ -23,17 +23,17 @@ pub struct Models {
 static ONE: Mutex<()> = Mutex::new(());
 
 impl Models {
-    /// The files, `model.bin`, `model.safetensors` and `model.gguf`, of so many MiB each.
+    /// The files `model.bin`, `model.safetensors` and `model.gguf`, of `mib` MiB each.
     ///
     /// # Panics
-    /// When there is no place for them.
+    /// When they cannot be created.
     #[must_use]
     pub fn of(mib: u64) -> Models {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let all = place::target().join("models");
         std::fs::create_dir_all(&all)
             .unwrap_or_else(|error| panic!("cannot make {}: {error}", all.display()));
-        // Another test binary may be at them.
+        // Another test binary may be using the models.
         let locked = File::create(all.join("lock")).and_then(|file| file.lock().map(|()| file));
         let locked = locked.unwrap_or_else(|error| panic!("cannot lock the models: {error}"));
         let folder = all.join(mib.to_string());
@@ -47,7 +47,7 @@ impl Models {
         }
     }
 
-    /// One of the files, without a page in the page cache; it is written where it is not there.
+    /// One of the files, without a page in the page cache. A missing file is written first.
     ///
     /// # Panics
     /// When it cannot be written or dropped.
@@ -81,7 +81,7 @@ impl Models {
         let _ = std::fs::remove_file(self.folder.join(name));
     }
 
-    /// A file beside the models that is none: its name has no model's suffix.
+    /// A file beside the models that is no model: its name has no model's suffix.
     #[must_use]
     pub fn other(&self) -> PathBuf {
         self.copy("other.dat", "model.bin")
@@ -111,7 +111,7 @@ pub fn evict(path: &Path) {
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     file.sync_all()
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // A page that is still on its way from the disk, or that somebody is just reading, stays once.
+    // A page that is still being read, from the disk or by a process, may survive one attempt.
     for _ in 0..100 {
         // SAFETY: takes no pointers.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
@@ -134,11 +134,12 @@ pub fn length(path: &Path) -> u64 {
         .len()
 }
 
-/// How many bytes of a file are in the page cache. By mincore: cachestat does not see through an
-/// overlay. Who runs this has to own the file, or mincore says that all of it is there.
+/// How many bytes of a file are in the page cache. It uses mincore, because cachestat does not see
+/// through an overlay. The caller has to own the file; otherwise mincore reports all of it as
+/// resident.
 ///
 /// # Panics
-/// When the kernel does not say.
+/// When mincore fails.
 #[must_use]
 pub fn resident(path: &Path) -> u64 {
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -147,7 +148,12 @@ pub fn resident(path: &Path) -> u64 {
     let (read, shared, fd) = (libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd());
     // SAFETY: a new mapping disturbs nobody.
     let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read, shared, fd, 0) };
-    assert_ne!(place, libc::MAP_FAILED, "{} is mapped", path.display());
+    assert_ne!(
+        place,
+        libc::MAP_FAILED,
+        "{} cannot be mapped",
+        path.display()
+    );
     // SAFETY: the mapping has these bytes, `pages` one for each of its pages.
     let code = unsafe { libc::mincore(place, bytes, pages.as_mut_ptr()) };
     // SAFETY: nobody else knows of the mapping.
@@ -156,13 +162,15 @@ pub fn resident(path: &Path) -> u64 {
     4096 * pages.iter().filter(|page| **page & 1 != 0).count() as u64
 }
 
-/// Whether a file has stayed in the page cache, but for what the kernel itself may have taken.
+/// Whether a file has stayed in the page cache, except for pages that the kernel itself may have
+/// evicted.
 #[must_use]
 pub fn stays(path: &Path) -> bool {
     resident(path) > length(path) / 4 * 3
 }
 
-/// A slice file that says what becomes of model files; `keys` are written as JSON, without braces.
+/// A slice file with these `keys`, which decide what happens to model files. They are written as
+/// JSON, without braces.
 #[must_use]
 pub fn slice_file(folder: &Path, keys: &str) -> PathBuf {
     let file = folder.join("page-cache.json");
@@ -172,19 +180,19 @@ pub fn slice_file(folder: &Path, keys: &str) -> PathBuf {
     file
 }
 
-/// A program that has loaded a file, said so in one line, and waits.
+/// A program that has loaded a file, has printed one line, and waits.
 pub struct Loaded {
     child: Child,
     stdout: ChildStdout,
-    /// What it has said.
+    /// The line that it has printed.
     pub said: String,
 }
 
 impl Loaded {
-    /// Starts a program and waits for its line.
+    /// Starts a program, and waits for its line.
     ///
     /// # Panics
-    /// When it says nothing.
+    /// When it prints nothing.
     #[must_use]
     pub fn by(run: Run) -> Loaded {
         let mut command = run.into_command();
@@ -200,7 +208,7 @@ impl Loaded {
         while matches!(stdout.read(&mut byte), Ok(1)) && byte != *b"\n" {
             said.push(char::from(byte[0]));
         }
-        assert!(!said.is_empty(), "{command:?} has said nothing");
+        assert!(!said.is_empty(), "{command:?} has printed nothing");
         Loaded {
             child,
             stdout,
@@ -208,7 +216,7 @@ impl Loaded {
         }
     }
 
-    /// Lets it end.
+    /// Lets the program end.
     ///
     /// # Panics
     /// When it does not end well.

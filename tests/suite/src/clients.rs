@@ -1,27 +1,29 @@
-//! The clients: which there are, how each is run, and which answer of a scenario it gives.
-//! Touches: nothing until one is run.
+//! The list of clients, how each is run, and which answer of a scenario it gives.
+//! Touches: nothing until a client is run.
 
 use crate::compile::{compile, dlopened, linked};
 use crate::place;
 use crate::run::Run;
 use std::path::PathBuf;
 
-/// What a client prints.
+/// The output of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// The memory of every device that CUDA lists.
     Cuda,
-    /// The same by CUDA 11, which names the card of a MIG instance and not the instance.
+    /// The same memory as CUDA 11 reports it, which names the card of a MIG instance and not the
+    /// instance.
     OldCuda,
-    /// The same, without the lines that say a device's total: its library has no such call.
+    /// The same as `Cuda`, without the lines of a device's total, for which the client's library
+    /// has no call.
     CudaContexts,
     /// The memory of every device and MIG instance by NVML, both versions.
     Nvml,
-    /// The same, by the second version alone.
+    /// The same as `Nvml`, by the second version alone.
     NvmlV2,
-    /// What four threads with a context each see.
+    /// The memory that four threads see, with a context each.
     Threads,
-    /// What CUDA and NVML say of the first device in one program.
+    /// The memory of the first device by CUDA and by NVML, in one program.
     Both,
     /// The table of `nvitop -1`.
     Nvitop,
@@ -32,9 +34,9 @@ pub enum Says {
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// What people call it.
+    /// The client's usual name.
     pub name: &'static str,
-    /// What it prints.
+    /// The kind of its output.
     pub says: Says,
     /// The oldest driver on which it runs: 1000 * major + 10 * minor of CUDA.
     pub needs: u32,
@@ -49,14 +51,14 @@ impl Client {
         self.prepare(Run::new(&self.program))
     }
 
-    /// The client, to be run by another command, `gpuslice run … --`.
+    /// The client, to be run by another command, such as `gpuslice run … --`.
     #[must_use]
     pub fn run_by(&self, command: Run) -> Run {
         self.prepare(command.arg(&self.program))
     }
 
     fn prepare(&self, run: Run) -> Run {
-        // numba-cuda says on standard error that Orin's driver is a year older than it would like.
+        // numba-cuda warns on standard error that Orin's driver is a year older than it expects.
         let quiet = "CUDA_PYTHON_DISABLE_MAJOR_VERSION_WARNING";
         run.args(&self.arguments).env(quiet, "1")
     }

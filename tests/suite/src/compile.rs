@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// One compiler at a time: two tests that want the same program do not write it together.
+/// Lets one compiler run at a time, so that two tests that want the same program do not both write
+/// it.
 static COMPILING: Mutex<()> = Mutex::new(());
 
-/// Compiles `source` (below `tests/clients/`) as `name`, and says where the program is.
+/// Compiles `source` (below `tests/clients/`) as `name`, and returns the path of the program.
 ///
 /// `words` are further arguments; `{sim}` in them is the folder of the simulated driver,
 /// `{here}` the folder in which the program lands.
@@ -31,7 +32,7 @@ pub fn compile(compiler: &str, source: &str, name: &str, words: &[&str]) -> Path
         word.replace("{sim}", &sim.display().to_string())
             .replace("{here}", &folder.display().to_string())
     });
-    // Under a name of its own first: another test binary may be running the finished one.
+    // The program gets a temporary name first: another test binary may be running the finished one.
     let unfinished = folder.join(format!("unfinished.{}", std::process::id()));
     let mut command = Command::new(compiler);
     if compiler == "go" {
@@ -105,13 +106,13 @@ pub fn linked_nvml() -> PathBuf {
     linked("linked_nvml", "libnvidia-ml.so.1")
 }
 
-/// The C++ program that dlopens both.
+/// The C++ program that opens both libraries with dlopen.
 #[must_use]
 pub fn dlopened() -> PathBuf {
     compile("c++", "c/dlopened.cpp", "dlopened", &["-ldl"])
 }
 
-/// The program that does what its standard input says; see [`crate::worker`].
+/// The program that runs the commands of its standard input; see [`crate::worker`].
 #[must_use]
 pub fn worker() -> PathBuf {
     let operations = place::source("c/worker_operations.c").display().to_string();
@@ -120,7 +121,7 @@ pub fn worker() -> PathBuf {
     compile("cc", "c/worker.c", "worker", &words)
 }
 
-/// The same, of a program that finds the driver and no NVML.
+/// The worker, linked with the driver and not with NVML.
 #[must_use]
 pub fn without_nvml() -> PathBuf {
     let operations = place::source("c/worker_operations.c").display().to_string();
@@ -151,7 +152,7 @@ pub fn library(name: &str) -> PathBuf {
     )
 }
 
-/// Where a program of the system is, if it is there.
+/// The path of a program of the system, if it is installed.
 #[must_use]
 pub fn find(program: impl AsRef<OsStr>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

@@ -1,4 +1,4 @@
-//! What the tests of whole programs share: where things were built, and how programs are run.
+//! Code that the tests of whole programs share: the paths of built files, and how programs are run.
 //! Touches: the build output, a C compiler, child processes.
 //! Law: nothing here knows what an answer should be; every expected number stands in a test.
 

@@ -1,5 +1,5 @@
-//! Where the things under test were built.
-//! Touches: the environment variable `GPUSLICE_TARGET`, once per question.
+//! The paths of the files under test, and of files that the tests need.
+//! Touches: the environment variable `GPUSLICE_TARGET`, on each call.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub fn target() -> PathBuf {
     std::env::var_os("GPUSLICE_TARGET").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// A path that has to be there already.
+/// Returns a path, and panics if it does not exist.
 fn built(path: PathBuf, by: &str) -> PathBuf {
     assert!(
         path.exists(),
@@ -91,7 +91,7 @@ pub fn real_static_cudart(version: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The files of a wheel whose names are wanted.
+/// The files of an unpacked wheel whose names `wanted` accepts.
 fn unpacked(version: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     let folder = target().join("cudart").join(version);
     let mut folders = vec![built(folder, "tests/clients/setup.sh")];

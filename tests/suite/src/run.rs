@@ -1,4 +1,4 @@
-//! Runs a program on a simulated machine, bare or under the preload, and keeps all it said.
+//! Runs a program on a simulated machine, bare or under the preload, and keeps its output.
 //! Touches: a child process and its process group.
 
 use crate::place;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long a program may take. The slowest client needs three seconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// All that a program said.
+/// A program's output, and how the program ended.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Standard output.
@@ -51,8 +51,8 @@ impl Answer {
     }
 }
 
-/// The scenario on the driver branch that `GPUSLICE_SUITE_BRANCH` names (535, 550, 580, 615), where a
-/// card of the field has that branch: so whole test binaries run on each branch.
+/// The scenario on the driver branch that `GPUSLICE_SUITE_BRANCH` names (535, 550, 580, 615), if
+/// real cards of this kind have that branch. In this way whole test binaries run on each branch.
 #[must_use]
 pub fn on_branch(scenario: &str) -> String {
     let branch = std::env::var("GPUSLICE_SUITE_BRANCH").unwrap_or_default();
@@ -71,8 +71,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// A program with an environment of its own: nothing is inherited that could change what
-    /// it prints, and the loader finds the simulated driver.
+    /// A program with an environment of its own. It inherits nothing that could change its output,
+    /// and the loader finds the simulated driver.
     #[must_use]
     pub fn new(program: impl AsRef<OsStr>) -> Run {
         let mut command = Command::new(program);
@@ -149,7 +149,7 @@ impl Run {
         self
     }
 
-    /// With the shim preloaded. Without a slice it has nothing to say.
+    /// With the shim preloaded, which changes nothing without a slice.
     #[must_use]
     pub fn with_shim(self) -> Run {
         self.preload(place::shim())
@@ -161,14 +161,14 @@ impl Run {
         self.env("GPUSLICE_CONFIG", file)
     }
 
-    /// Its standard error, for who talks with the program while it runs.
+    /// Where its standard error goes, for tests that talk with the program while it runs.
     #[must_use]
     pub fn stderr(mut self, to: impl Into<Stdio>) -> Run {
         self.command.stderr(to);
         self
     }
 
-    /// The command, for who talks with the program while it runs.
+    /// The command, for tests that talk with the program while it runs.
     #[must_use]
     pub fn into_command(mut self) -> Command {
         if !self.preload.is_empty() {
@@ -219,13 +219,13 @@ impl Run {
 fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut said = Vec::new();
-        // A pipe that breaks has said what it has said; the comparison will show it.
+        // Of a broken pipe the output so far is kept; the comparison shows what is missing.
         let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut said));
         String::from_utf8_lossy(&said).into_owned()
     })
 }
 
-/// Waits for the end; kills the whole process group when it does not come.
+/// Waits for the end of a program. If it does not end in time, kills its whole process group.
 fn wait(child: &mut Child, patience: Duration) -> Option<String> {
     let start = Instant::now();
     loop {
@@ -257,7 +257,7 @@ impl Machine {
     /// A machine on which nothing has run yet.
     ///
     /// # Panics
-    /// When there is no room for its state.
+    /// When its folder cannot be created.
     #[must_use]
     pub fn new(scenario: &str) -> Machine {
         let folder = tempfile::Builder::new().prefix("gpuslice-suite-").tempdir();

@@ -1,4 +1,4 @@
-//! Writes slice files for tests, as the format is documented and not as the product writes it.
+//! Writes slice files for tests, by the documentation of the format and not by the product's code.
 //! Touches: the file it is told to write.
 
 use serde_json::json;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// One gibibyte.
 pub const GIB: u64 = 1 << 30;
 
-/// A slice file that gives every device `memory` bytes; a unified-memory host's own numbers are
+/// A slice file that gives every device `memory` bytes. The numbers of a unified-memory host are
 /// read from the simulator's live `meminfo` in `state`.
 ///
 /// # Panics
@@ -17,8 +17,8 @@ pub fn of_all_devices(folder: &Path, memory: u64, state: &Path) -> PathBuf {
     of_machine(folder, memory, None, state)
 }
 
-/// The same, where the writer of the slice has asked CUDA and knows of a device that shares the
-/// host's memory: NVML alone cannot tell.
+/// Like [`of_all_devices`], for a writer of the slice that has asked CUDA, and so knows a device
+/// that shares the host's memory. NVML alone cannot tell.
 ///
 /// # Panics
 /// When it cannot be written.

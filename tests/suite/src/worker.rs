@@ -39,7 +39,7 @@ impl Counted {
         Counted::with(scenario, &json!({"memory": memory}))
     }
 
-    /// The same, with any keys of a slice file.
+    /// Like [`Counted::new`], with any keys of a slice file.
     ///
     /// # Panics
     /// When there is no room for its files.
@@ -48,7 +48,7 @@ impl Counted {
         Counted::of_devices(scenario, keys, 1)
     }
 
-    /// The same with a ledger for so many devices.
+    /// Like [`Counted::with`], with a ledger for this number of devices.
     ///
     /// # Panics
     /// When there is no room for its files.
@@ -112,7 +112,7 @@ impl Counted {
         worker
     }
 
-    /// A worker on the same machine, outside of the slice: a neighbour.
+    /// A worker on the same machine outside of the slice: a neighbour.
     ///
     /// # Panics
     /// When the driver does not start.
@@ -129,7 +129,7 @@ impl Counted {
         &self.ledger
     }
 
-    /// What the simulated machine really holds.
+    /// The memory that the simulated machine really holds.
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.simulated.truth()
@@ -141,7 +141,7 @@ impl Counted {
         self.truth().devices.first().map_or(0, |device| device.used)
     }
 
-    /// What the living processes of the slice hold by its ledger.
+    /// The records of the slice's living processes in its ledger.
     ///
     /// # Panics
     /// When the ledger cannot be read.
@@ -153,7 +153,7 @@ impl Counted {
         snapshot.slots().filter(|record| record.alive).collect()
     }
 
-    /// What was refused on the ledger's first device.
+    /// The refusals that the ledger counts for its first device.
     ///
     /// # Panics
     /// When the ledger cannot be read.
@@ -166,14 +166,14 @@ impl Counted {
         refusals.next().unwrap_or_default()
     }
 
-    /// Waits until the kernel has let go of all but so many living processes that hold memory.
+    /// Waits until the kernel has released all but `living` processes that hold memory.
     ///
-    /// A process that was waited for is dead, and nearly always its address space is gone. But
-    /// once in a thousand times somebody in the kernel still looks at that (seen without any of
-    /// our code, for up to 0.7 ms), and the locks that belong to it stay as long.
+    /// A process that was waited for is dead, and nearly always its address space is gone. But once
+    /// in a thousand times the kernel still uses the address space, for up to 0.7 ms, and its locks
+    /// stay as long. This happens without any code of this project, too.
     ///
     /// # Panics
-    /// When there are others after a minute.
+    /// When other processes remain after a minute.
     pub fn buried(&self, living: usize) {
         let start = Instant::now();
         loop {
@@ -187,19 +187,19 @@ impl Counted {
         }
     }
 
-    /// The sum of the ledger.
+    /// The memory of all records in the ledger.
     #[must_use]
     pub fn counted(&self) -> u64 {
         self.records().iter().map(|record| record.used).sum()
     }
 
-    /// A folder for whatever else the test writes.
+    /// The simulated machine.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// What the tool of the simulator says.
+    /// Runs the tool of the simulator with these words.
     ///
     /// # Panics
     /// When it fails.
@@ -218,16 +218,16 @@ fn c_path(path: &std::path::Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// What a device's memory is said to be.
+/// The memory of a device, as one API reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The memory there is.
+    /// All memory.
     pub total: u64,
-    /// What can be had of it.
+    /// The memory that can still be allocated.
     pub free: u64,
 }
 
-/// A process that allocates on command. It ends with its handle.
+/// A process that allocates on command. It is killed when this value is dropped.
 pub struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -253,33 +253,33 @@ impl Worker {
         }
     }
 
-    /// Its process id.
+    /// The worker's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Gives a thread something to do, and does not wait. A worker that was killed hears nothing.
+    /// Sends a command to a thread, and does not wait. A killed worker does not receive it.
     pub fn send(&mut self, thread: usize, line: &str) {
         if let Some(stdin) = &mut self.stdin {
             self.unanswered += 1;
-            // Whether it still lives shows when the answer is read.
+            // A dead worker shows when its answer is read.
             let _ = stdin.write_all(format!("{thread} {line}\n").as_bytes());
         }
     }
 
-    /// Reads one answer: thread, operation, code, and what else it says. None: it is dead.
+    /// Reads one answer: thread, operation, code, and further words. None if the worker is dead.
     pub fn hear(&mut self) -> Option<Vec<String>> {
         let mut line = String::new();
         self.is_heard();
         let read = self.stdout.read_line(&mut line).unwrap_or(0);
         self.unanswered = self.unanswered.saturating_sub(1);
-        // A line that was cut off by its writer's death is none.
+        // A line that the worker's death has cut off does not count.
         let whole = read > 0 && line.ends_with('\n');
         whole.then(|| line.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Waits until there is something to read; what a worker writes is a line.
+    /// Waits until there is something to read. A worker always writes whole lines.
     fn is_heard(&self) {
         if !self.stdout.buffer().is_empty() {
             return;
@@ -295,7 +295,7 @@ impl Worker {
         assert!(ready != 0, "the worker does not answer within {PATIENCE:?}");
     }
 
-    /// Waits until everything that was sent is answered. False: it is dead.
+    /// Waits until every command is answered. False if the worker is dead.
     pub fn settle(&mut self) -> bool {
         while self.unanswered > 0 {
             if self.hear().is_none() {
@@ -305,7 +305,7 @@ impl Worker {
         true
     }
 
-    /// Does one thing in the first thread, and says what the answer says after the operation.
+    /// Runs one command in the first thread, and returns the numbers that follow the operation.
     ///
     /// # Panics
     /// When it does not answer.
@@ -320,7 +320,7 @@ impl Worker {
             .collect()
     }
 
-    /// The driver's code for one thing.
+    /// Runs one command, and returns the driver's code.
     ///
     /// # Panics
     /// When it does not answer.
@@ -330,7 +330,7 @@ impl Worker {
         i32::try_from(code).unwrap_or(i32::MIN)
     }
 
-    /// Does one thing that has to succeed.
+    /// Runs one command that has to succeed.
     ///
     /// # Panics
     /// When it does not.
@@ -338,7 +338,7 @@ impl Worker {
         assert_eq!(self.code(line), 0, "`{line}`");
     }
 
-    /// The answer in words, where they are not all numbers.
+    /// The answer to a command in words, where they are not all numbers.
     ///
     /// # Panics
     /// When it does not answer.
@@ -349,10 +349,10 @@ impl Worker {
         words.unwrap_or_else(|| panic!("the worker has ended at `{line}`"))
     }
 
-    /// What CUDA says of the first device's memory.
+    /// The memory of the first device as CUDA reports it.
     ///
     /// # Panics
-    /// When it says anything but success.
+    /// When CUDA returns an error.
     pub fn info(&mut self) -> Said {
         let answer = self.ask("info");
         let [0, free, total] = answer[..] else {
@@ -364,15 +364,15 @@ impl Worker {
         }
     }
 
-    /// What CUDA says is free.
+    /// The free memory that CUDA reports.
     pub fn free(&mut self) -> u64 {
         self.info().free
     }
 
-    /// What NVML says of the first device: free, total, used.
+    /// The memory of the first device as NVML reports it: free, total, used.
     ///
     /// # Panics
-    /// When it says anything but success.
+    /// When NVML returns an error.
     pub fn nvml(&mut self) -> [u64; 3] {
         let answer = self.ask("nvml");
         let [0, free, total, used] = answer[..] else {
@@ -381,7 +381,7 @@ impl Worker {
         [free, total, used].map(i64::cast_unsigned)
     }
 
-    /// Kills it, in whatever it does, and returns when the kernel has buried it.
+    /// Kills the worker, whatever it is doing, and waits for its end.
     pub fn kill(mut self) {
         self.end();
     }

@@ -1,6 +1,7 @@
 //! Replaces a file atomically, so that a reader sees either the old text or the new one.
 //! Touches: the file, and a temporary file beside it.
-//! Law: only a regular file is replaced. A device, a pipe or a socket is opened and written.
+//! Law: only a regular file is replaced. To a device, a pipe or a socket, the text is written
+//! directly.
 
 use crate::base::destination::{self, Destination};
 use nix::fcntl::{OFlag, openat, renameat};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The mode of a new file that every user may read.
 pub(crate) const READABLE: u32 = 0o644;
 
-/// The reason why a file could not be replaced.
+/// The error when a file cannot be replaced.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}")]
 pub(crate) struct ReplaceError {
@@ -32,12 +33,12 @@ pub(crate) struct ReplaceError {
 pub(crate) enum Durability {
     /// The text must survive: a configuration.
     Synced,
-    /// The text may be lost: a picture that is drawn again each second.
+    /// The text may be lost: a picture that is redrawn every second.
     Cached,
 }
 
-/// Replaces the contents of `path` by `text`. An existing file keeps its mode and owner. A link's
-/// target is replaced at its own place.
+/// Replaces the contents of `path` by `text`. An existing file keeps its mode and owner. If `path`
+/// is a symbolic link, its target is replaced and the link stays.
 ///
 /// # Errors
 /// When the file cannot be written; a regular file is then unchanged.
@@ -90,7 +91,7 @@ fn write_beside(
     renameat(folder, new.name.as_os_str(), folder, name)?;
     new.is_in_place = true;
     if durability == Durability::Synced {
-        // The file's name is on the disk once its folder is synced.
+        // The rename survives a power failure only once the folder is synced.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         File::from(openat(folder, ".", flags, Mode::empty())?).sync_all()?;
     }

@@ -99,7 +99,7 @@ pub(crate) fn find(path: &Path) -> io::Result<Destination> {
                 return Err(Errno::ELOOP.into());
             }
             may_use(&folder, &found, "link")?;
-            // The kernel's own links, such as /proc/self/fd/1, lead to places without a path.
+            // The kernel's own links, such as /proc/self/fd/1, may lead to files without a path.
             let is_of_the_kernel = fstatfs(&folder)?.filesystem_type() == PROC_SUPER_MAGIC;
             match (is_of_the_kernel, is_last) {
                 (true, true) => return stream(&folder, &name, OFlag::O_APPEND),

@@ -76,7 +76,7 @@ pub(crate) const MEANINGS: [Meaning; 11] = [
     (NOT_FOUND, &["run"], "The command was not found."),
 ];
 
-/// An error with another exit status than [`FAILED`]: attach it as context.
+/// An error whose exit status is not [`FAILED`]. It is attached to the cause as context.
 #[derive(Debug)]
 pub(crate) struct Status {
     /// The exit status.

@@ -1,4 +1,4 @@
-//! Describes the OCI hook for the configurations of other programs.
+//! Describes the OCI hook in the form that the configurations of container engines require.
 //! Touches: the file system, by reading it.
 //! Law: every configuration that names the hook also sets its environment.
 
@@ -17,10 +17,11 @@ pub const RUNTIME: &str = runtimes::WRAPPER;
 /// The path at which packages install the hook.
 pub const INSTALLED: &str = "/usr/bin/gpuslice-hook";
 
-/// Finds an executable of gpuslice: the given one, or `name` in gpuslice's folder.
+/// Finds an executable of gpuslice: the file `given`, or else `name` in gpuslice's folder.
 ///
 /// # Errors
-/// When it does not exist: an engine configured with it would start no container.
+/// When the file does not exist or is not executable. An engine configured with it would start no
+/// container.
 pub fn find(given: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
     let beside = || {
         let own = env::current_exe().context("cannot find out where gpuslice is")?;
@@ -45,22 +46,23 @@ pub fn arguments(options: &[String], stage: &str) -> Vec<String> {
     name.chain(options).chain([stage.to_owned()]).collect()
 }
 
-/// The containers for which an engine with a folder of hooks runs this hook.
+/// Selects the containers for which podman or CRI-O runs this hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// For a container with an annotation of gpuslice.
     Annotated,
-    /// For every container: a policy with a default slice, or one that denies, requires this.
+    /// For every container. A policy with a default slice requires this, and so does a policy that
+    /// denies.
     Always,
 }
 
-/// Returns the files for such a folder, as podman and CRI-O read them: names and contents. One file
-/// has one list of arguments, so each stage has a file of its own.
+/// Returns the names and contents of the files for the hooks folder of podman and CRI-O. One file
+/// holds one list of arguments, so each stage has a file of its own.
 #[must_use]
 pub fn folder_files(hook: &str, when: When) -> Vec<(String, String)> {
     let when = match when {
-        // Any value matches, so that the hook refuses a wrong one instead of it being ignored
-        // silently.
+        // Any value matches. The hook then refuses an invalid value, which the engine would
+        // otherwise ignore silently.
         When::Annotated => json!({"annotations": {"^gpuslice\\.io/": ".*"}}),
         When::Always => json!({"always": true}),
     };

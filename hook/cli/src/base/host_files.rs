@@ -1,6 +1,6 @@
-//! Reads files of the host past the library, for a command that may itself run in a slice.
-//! Touches: the file, by a direct system call. Through libc, the library shows a slice's programs
-//! another `/proc/meminfo`.
+//! Reads files of the host for a command that may itself run in a slice.
+//! Touches: the file, by a direct system call. The library hooks libc's functions and would show a
+//! modified `/proc/meminfo`.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,7 +1,7 @@
-//! Runs gpuslice on a stack of its own where the caller allows its programs little stack
-//! (`ulimit -s`): parsing the command line takes some 80 KiB.
+//! Runs gpuslice on a stack of its own if the caller's stack limit (`ulimit -s`) is small. Parsing
+//! the command line takes about 80 KiB.
 //! Touches: the limit of this process's stack, by reading it; a mapping.
-//! Law: the limit stays as the caller set it, for the program of a run.
+//! Law: the stack limit stays as the caller set it, because the program of a run inherits it.
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect};
 use std::ffi::c_int;
@@ -14,11 +14,13 @@ const ENOUGH: usize = 1 << 20;
 /// The size of the guard at the end of the stack, which must not be reached, in bytes.
 const GUARD: usize = 1 << 16;
 
-/// The function to run, and its result. They are static because a context takes no arguments.
+/// The function to run, and its result. They are static because a context's entry function takes no
+/// arguments.
 static FUNCTION: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static RESULT: AtomicI32 = AtomicI32::new(0);
 
-/// Calls the function: on this stack if it may grow far enough, or if no other can be mapped.
+/// Calls the function. It uses the current stack if that may grow far enough, or if no other can be
+/// mapped.
 pub fn with_room(function: fn() -> c_int) -> c_int {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -54,7 +56,8 @@ fn on_another(function: fn() -> c_int) -> nix::Result<c_int> {
     context.uc_link = here.as_mut_ptr();
     // SAFETY: the context has a stack of its own, and `run` takes no arguments.
     unsafe { libc::makecontext(context, run, 0) };
-    // SAFETY: swapcontext fills `here`, to which `there` returns when `run` does.
+    // SAFETY: swapcontext saves this context in `here`, and `there` resumes `here` when `run`
+    // returns.
     if unsafe { libc::swapcontext(here.as_mut_ptr(), context) } != 0 {
         return Err(nix::Error::last());
     }

@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 /// The highest of the three descriptors.
 const STANDARD_ERROR: i32 = 2;
 
-/// Opens placeholders for closed standard streams. Otherwise the next opened file would get such a
-/// descriptor: code that writes to standard output would write to that file, or a child's stream
-/// would replace it.
+/// Opens placeholders for closed standard streams. Otherwise the next file to be opened would get
+/// the descriptor of a standard stream. Output meant for the user would then be written to that
+/// file, or a child's stream would replace it.
 ///
 /// A placeholder can be neither read nor written, and is closed in every other program.
 pub(crate) fn fill_closed() {

@@ -96,7 +96,7 @@ pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     }
     let mut text = String::new();
     for row in rows {
-        // Padding after the last cell would be cut off again.
+        // Trailing blanks are removed below, so the last column needs no padding.
         let last = N.saturating_sub(1);
         for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
             text.push_str(cell);

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// The kind of the devices, the first part of their names: `gpuslice.io/slice=24gib`.
 pub(crate) const KIND: &str = "gpuslice.io/slice";
 
-/// The lowest CDI version that lets a device's name begin with a digit. A reader refuses versions
-/// newer than itself.
+/// The lowest CDI version that lets a device's name begin with a digit. A reader refuses a version
+/// newer than its own.
 pub(crate) const VERSION: &str = "0.5.0";
 
 /// `gpuslice cdi`.
@@ -123,7 +123,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Returns every whole size that the GPUs of this machine allow.
+/// Returns every whole number of GiB up to the memory of the largest GPU.
 fn whole_gibibytes(inventory: &Inventory) -> Vec<Size> {
     let totals = inventory.devices.iter().flat_map(|device| {
         let instances = device.mig.iter().map(|instance| instance.total);

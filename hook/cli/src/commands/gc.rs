@@ -1,4 +1,4 @@
-//! `gpuslice gc`: removes the remains of dead runs and dead containers.
+//! `gpuslice gc`: removes the files of runs and containers that have ended.
 //! Touches: the registry of runs; for root, the OCI hook's folder on the host.
 
 use crate::base::{exit, streams};
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Remove records of slices, too, that cannot be read, where nothing says that their container lives
+    /// Remove records of slices, too, that cannot be read, where nothing says that their container
+    /// lives
     #[arg(long)]
     pub force: bool,
 
@@ -25,12 +26,12 @@ const NOTES: &str = "\
 Nothing that lives is touched. The OCI hook does the same whenever a container starts, so this is
 for hosts where none starts for a long time: gpuslice-gc.timer runs it.";
 
-/// Removes the remains, and reports them.
+/// Removes the files, and reports them.
 ///
 /// # Errors
-/// When remains that no process uses cannot be removed.
+/// When files that no process uses cannot be removed.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
-    // Listing the runs removes the remains of ended runs.
+    // Listing the runs also removes the files of ended runs.
     let runs = registry::running().len();
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let mut said = String::new();
@@ -69,7 +70,8 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// Checks whether this user may collect slices of containers: only root has them.
+/// Checks whether this user may collect containers' slices. Only root may, and only if the folder
+/// exists.
 fn may_collect(places: &HostPaths) -> bool {
     nix::unistd::geteuid().is_root() && places.slices().exists()
 }

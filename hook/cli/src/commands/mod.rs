@@ -1,5 +1,5 @@
 //! The commands, each in a file or folder of its own.
-//! Touches: the rooms below.
+//! Touches: everything that the modules below touch.
 
 pub(crate) mod cache;
 pub(crate) mod cdi;

@@ -1,9 +1,9 @@
 //! `gpuslice run`: prepares a slice, then replaces its own process with the command (`exec`).
 //! Touches: everything that `launch` and `runs` touch, and this process's own image.
 //!
-//! gpuslice does not wait for the command; it becomes the command. Process id, terminal, signals,
-//! signal dispositions and exit status are therefore the command's own. No signal or status has to
-//! be forwarded.
+//! gpuslice does not wait for the command but executes it in its place. Process id, terminal,
+//! signals, signal dispositions and exit status are therefore the command's own. No signal or
+//! status has to be forwarded.
 
 use crate::base::exit::{self, Status};
 use crate::base::sigchld::ChildSignal;
@@ -68,7 +68,7 @@ Examples:
   gpuslice run --sim rtx3090 --memory 8GiB -- nvitop -1   on a simulated 24 GiB card
   gpuslice run --sim gb10 --bare -- nvitop -1             what it shows without gpuslice"#;
 
-/// Prepares the slice and becomes the command. Returns only on failure.
+/// Prepares the slice and executes the command. Returns only on failure.
 ///
 /// # Errors
 /// When the slice cannot be prepared, or the command cannot be started.
@@ -88,7 +88,7 @@ pub(crate) fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8>
         prepared.library.as_deref(),
         &prepared.gaps,
     )?;
-    // Dropped, and so removed, only if the command cannot be started: `exec` runs no destructors.
+    // `exec` runs no destructors, so the link is removed only if the command cannot be started.
     let _registered = register(&prepared);
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
@@ -97,7 +97,7 @@ pub(crate) fn main(args: Args, child_signal: &ChildSignal) -> anyhow::Result<u8>
     Err(not_started(&name, failure).into())
 }
 
-/// Prints the plan of a run, and fails where the run would.
+/// Prints the plan of a run. Fails in the cases in which the run would fail.
 fn dry_run(args: &Args) -> anyhow::Result<u8> {
     let preview = Preview::make(&args.slice, &args.command)?;
     let plan = &preview.plan;
@@ -133,8 +133,8 @@ fn not_started(name: &OsStr, failure: Errno) -> Status {
     }
 }
 
-/// Warns, or with --strict refuses, if the slice will not limit the command. `gaps` are the reasons
-/// that are known already.
+/// Warns if the slice will not limit the command; with --strict, refuses to start it. `gaps` are
+/// the reasons that the plan has found.
 fn look(
     args: &Args,
     is_sliced: bool,
@@ -155,8 +155,8 @@ fn look(
     Ok(())
 }
 
-/// Returns a message if the command may switch to a user who cannot read the library, so that ld.so
-/// would start programs without it. Only root's commands can switch users.
+/// Returns a message if the command may switch to a user who cannot read the library. ld.so would
+/// then start that user's programs without it. Only root's commands can switch users.
 fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return None;
@@ -171,8 +171,8 @@ fn unreadable_later(library: &Path, command: &[OsString]) -> Option<String> {
     ))
 }
 
-/// Registers the slice so that `gpuslice status` finds it, unless it is listed already. It is
-/// listed already for a run inside a run, and for a second run of one slice file.
+/// Registers the slice for `gpuslice status`, unless it is listed already. That is so for a run
+/// inside a run, and for a second run of one slice file.
 fn register(prepared: &Prepared) -> Option<Registration> {
     let (slice, file) = (prepared.slice.as_ref()?, prepared.file.as_ref()?);
     let own = prepared

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// query waits until it has set up every GPU: tens of seconds for eight GPUs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The time after which the user is told about the wait.
+/// The wait after which the user sees a message.
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
 /// The advice for a user whose driver hangs.
@@ -32,7 +32,7 @@ pub(crate) const LOOK: &str = "see whether nvidia-smi answers, and what the kern
 /// The time limits of a query.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// The time without a message.
+    /// The wait before the first message.
     quiet: Duration,
     /// The total time.
     patience: Duration,
@@ -87,7 +87,7 @@ const REMOVED: [&str; 4] = [
 /// Queries the inventory, with `vars` added to the environment. `why` is shown to a waiting user.
 ///
 /// # Errors
-/// [`AskError`] gives the reason why there is no list.
+/// [`AskError`], if there is no list of GPUs.
 pub(crate) fn ask(vars: &[(OsString, OsString)], why: &'static str) -> Result<Inventory, AskError> {
     let (answer, said) = child::<Answer>(&["inventory-probe".as_ref()], vars, why)?;
     answer.map_err(|error| AskError::Driver { error, said })
@@ -122,7 +122,7 @@ pub(crate) fn child<T: DeserializeOwned>(
     answer(command(arguments, vars), why, BOUNDS, &tell)
 }
 
-/// Like [`child`], for a query whose answer is optional: it waits without messages, and not long.
+/// Like [`child`], for an optional answer. It shows no messages, and `patience` limits the wait.
 ///
 /// # Errors
 /// When there is no answer in that time.
@@ -164,7 +164,7 @@ fn answer<T: DeserializeOwned>(
         .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(AskError::Start)?;
     let Some((answer, said, status)) = hear(&mut child, why, bounds, tell) else {
-        // A driver that hangs in the kernel cannot be killed, so there is no wait for its end.
+        // A child that hangs in the kernel survives the signal, so this does not wait for its end.
         let _ = child.kill();
         let _ = child.try_wait();
         let after = bounds.patience;
@@ -181,11 +181,12 @@ fn answer<T: DeserializeOwned>(
     }
 }
 
-/// Returns all that the child writes on standard output and error, and its exit status; None if it
-/// takes too long.
+/// Returns the child's standard output and error, and its exit status. Returns None if the time
+/// limit is reached.
 ///
-/// Uses no threads: starting one makes libc reserve a signal of the process. The command that
-/// `gpuslice run` becomes must find the signals as the caller left them.
+/// It uses no threads, because starting a thread makes libc reserve a signal of the process. The
+/// program that `gpuslice run` executes in its place must inherit the signals as the caller set
+/// them.
 fn hear(
     child: &mut Child,
     why: &str,
@@ -223,8 +224,8 @@ fn hear(
         out.take();
         err.take();
     }
-    // A child that has closed both pipes is about to end, unless the driver hangs while it is
-    // unloaded.
+    // A child that has closed both pipes is about to end, unless the driver hangs during its
+    // unloading.
     let mut pause = Duration::from_micros(50);
     loop {
         match child.try_wait() {
@@ -245,8 +246,7 @@ struct Pipe {
 
 impl Pipe {
     fn new(descriptor: OwnedFd) -> Pipe {
-        // If this fails, a read waits for the child and not for the clock, as if there were no time
-        // limit.
+        // If this fails, reads block until the child writes, and the time limit has no effect.
         let _ = fcntl(&descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
         Pipe {
             file: File::from(descriptor),
@@ -260,7 +260,8 @@ impl Pipe {
         if !self.open {
             return;
         }
-        // `read_to_end` keeps the data that it has read when it stops for lack of more.
+        // At the end of the available data, `read_to_end` returns an error but keeps the data read
+        // so far.
         self.open = match self.file.read_to_end(&mut self.bytes) {
             Ok(_) => false,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -282,7 +283,7 @@ mod tests {
         patience: Duration::from_millis(400),
     };
 
-    /// The result of a child with that script, and the messages shown meanwhile.
+    /// Returns the result of a child that runs this script, and the messages shown during the wait.
     fn script(text: &str, bounds: Bounds) -> (Result<(u32, String), AskError>, Vec<String>) {
         let said = RefCell::new(Vec::new());
         let tell = |line: &str| said.borrow_mut().push(line.to_owned());

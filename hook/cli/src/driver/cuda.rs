@@ -51,7 +51,8 @@ struct Driver {
 
 impl Driver {
     fn load() -> Result<Driver, CudaError> {
-        // SAFETY: this process exists to run the driver's initialisers; it dies if they do.
+        // SAFETY: this process exists to run the driver's initialisers; if they crash, only it
+        // ends.
         let library = unsafe { Library::new("libcuda.so.1") };
         library
             .map(|library| Driver { library })
@@ -59,8 +60,8 @@ impl Driver {
     }
 
     fn function<T: Copy>(&self, name: &str) -> Result<T, CudaError> {
-        // SAFETY: every caller names the C type that cuda.h declares for `name`; the library
-        // is never unloaded before the pointer's last use, for both live in `list`.
+        // SAFETY: every caller passes the C type that cuda.h declares for `name`. `list` owns both
+        // the library and the pointer, so the library stays loaded until the pointer's last use.
         let symbol = unsafe { self.library.get::<T>(name.as_bytes()) };
         symbol
             .map(|symbol| *symbol)
@@ -88,7 +89,7 @@ impl Driver {
         if unsafe { get_error_name(code, &raw mut name) } != CUDA_SUCCESS || name.is_null() {
             return "no name for it".to_owned();
         }
-        // SAFETY: not null, so it is that constant, which ends in a zero byte.
+        // SAFETY: the pointer is not null, so it is that constant, which ends in a zero byte.
         unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned()
@@ -127,7 +128,7 @@ impl Driver {
         self.checked("cuDeviceGet", unsafe { get(&raw mut device, ordinal) })?;
 
         let mut uuid = [0u8; 16];
-        // The first function knows MIG instances; drivers before 11.4 have only the second.
+        // Only `_v2` returns the uuid of a MIG instance. Drivers before 11.4 do not have it.
         let get_uuid = self
             .function::<GetUuid>("cuDeviceGetUuid_v2")
             .or_else(|_| self.function("cuDeviceGetUuid"))?;

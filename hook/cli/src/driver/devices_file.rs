@@ -53,7 +53,7 @@ const HOST: [&str; 5] = [
     "/run/gpuslice",
 ];
 
-/// The list of a simulated machine would be written to a file of this host.
+/// The error when the list of a simulated machine would be written to a file of this host.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path} is for the GPUs of this host, and {machine} is a simulated machine: name a file in another \
@@ -67,7 +67,8 @@ pub(crate) struct Simulated {
 }
 
 /// Refuses to write the GPUs of a simulated machine to a file that this host reads. `sim` is the
-/// machine of the option; a program of `gpuslice run --sim` finds its machine in its environment.
+/// machine that the option names. Without the option, a program of `gpuslice run --sim` finds its
+/// machine in its environment.
 ///
 /// # Errors
 /// When the file is in one of the folders that this host reads.

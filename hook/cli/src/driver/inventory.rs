@@ -1,5 +1,6 @@
 //! The GPUs of this machine, as the driver lists them.
-//! Touches: its arguments. Never: the driver; a child process queries it, see `ask` and `probe`.
+//! Touches: its arguments. It never touches the driver; a child process queries it, see `ask` and
+//! `probe`.
 
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;

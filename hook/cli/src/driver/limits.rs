@@ -22,9 +22,9 @@ const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
 
 const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
-/// The cgroup for the query; any cgroup serves. NVML returns NOT_SUPPORTED for a cgroup without a
-/// limit, as for a GPU without limits. So only a missing function means that there are no limits;
-/// setting a limit finds out the rest.
+/// The cgroup for the query. Any cgroup serves, because only a missing function means that the
+/// driver has no limits. NVML returns NOT_SUPPORTED both for a GPU without limits and for a cgroup
+/// without a limit. Only setting a limit distinguishes these two.
 const CGROUP: &CStr = c"/sys/fs/cgroup";
 
 /// The driver's function for reading limits, if it has one.
@@ -37,7 +37,7 @@ impl Limits {
     pub(crate) fn find() -> Option<Limits> {
         // SAFETY: NVML is loaded already; this process exists to run its initialisers.
         let library = unsafe { Library::new("libnvidia-ml.so.1") }.ok()?;
-        // SAFETY: the type is what nvml.h declares for the name; the library stays with it.
+        // SAFETY: nvml.h declares this type for the name, and `Limits` keeps the library loaded.
         let get = unsafe { library.get::<Get>(b"nvmlDeviceGetMemoryLimits_v1") };
         let get = *get.ok()?;
         Some(Limits {
@@ -53,9 +53,9 @@ impl Limits {
             hardLimit: 0,
             currentUsed: 0,
         };
-        // SAFETY: only given to NVML, while `device` lives.
+        // SAFETY: the handle is passed only to NVML, and only while `device` lives.
         let handle = unsafe { device.handle() };
-        // SAFETY: a handle of an NVML that is initialised, and its struct with a C string.
+        // SAFETY: NVML is initialised, the handle is its own, and the struct holds a C string.
         let code = unsafe { (self.get)(handle.cast(), &raw mut limits) };
         code != NVML_ERROR_FUNCTION_NOT_FOUND
     }

@@ -66,8 +66,8 @@ pub(crate) struct Unnameable {
     pub variable: &'static str,
 }
 
-/// Returns the folders of files that belong to an executable in `beside`: first under the
-/// executable's own prefix, then under the usual one.
+/// Returns the folders in which the files of an executable in `beside` may be installed: first the
+/// folder under the executable's own prefix, then the usual one.
 #[must_use]
 pub(crate) fn installed(beside: &Path) -> [PathBuf; 2] {
     let prefix = beside.parent().unwrap_or(beside);
@@ -77,12 +77,12 @@ pub(crate) fn installed(beside: &Path) -> [PathBuf; 2] {
 /// Finds the library: in the executable's folder, or where packages install it.
 ///
 /// # Errors
-/// When it is in neither place, or in one that LD_PRELOAD cannot name.
+/// When the library is in neither place, or its path is one that LD_PRELOAD cannot name.
 pub(crate) fn find(beside: &Path) -> Result<PathBuf, PreloadError> {
     let mut looked_in = vec![beside.to_owned()];
     looked_in.extend(installed(beside));
     looked_in.dedup();
-    // A library that this user cannot read counts as found: a further search would find another
+    // A library that this user cannot read counts as found. Searching on could find another
     // version.
     let is_there = |path: &PathBuf| match path.metadata() {
         Ok(facts) => facts.is_file(),
@@ -106,12 +106,12 @@ pub(crate) fn find(beside: &Path) -> Result<PathBuf, PreloadError> {
     }
 }
 
-/// Checks whether ld.so would expand a part of the path, as it does in LD_PRELOAD and
+/// Checks whether the path contains a variable that ld.so expands in LD_PRELOAD and
 /// LD_LIBRARY_PATH.
 pub(crate) fn is_expanded(path: &Path) -> bool {
     const VARIABLES: [&[u8]; 3] = [b"ORIGIN", b"LIB", b"PLATFORM"];
     let mut parts = path.as_os_str().as_bytes().split(|byte| *byte == b'$');
-    // The part before the first dollar sign has no variable.
+    // The part before the first dollar sign cannot start with a variable.
     parts.next();
     parts.any(|rest| {
         let rest = rest.strip_prefix(b"{").unwrap_or(rest);
@@ -119,11 +119,11 @@ pub(crate) fn is_expanded(path: &Path) -> bool {
     })
 }
 
-/// A function that this library defines, and no other library with its file name.
+/// A function that distinguishes this library from any other with its file name.
 const OURS: &[u8] = b"cuMemGetInfo_v2";
 
-/// Checks that the library is gpuslice's, and maps its start as ld.so will. If that fails, ld.so
-/// would start the program without it.
+/// Checks that the library is gpuslice's, and that its start can be mapped as ld.so will map it. If
+/// ld.so cannot map it, it starts the program without the library.
 fn loadable(library: &Path) -> Result<(), String> {
     let file = File::open(library).map_err(|error| error.to_string())?;
     let mut start = [0; 5];
@@ -207,8 +207,8 @@ fn is_called(entry: &[u8], start: &str) -> bool {
     name.is_some_and(|name| name.starts_with(start.as_bytes()))
 }
 
-/// Returns LD_PRELOAD with the library first. AddressSanitizer refuses to run after any other
-/// library, so it keeps the first place if it has it.
+/// Returns LD_PRELOAD with the library first. AddressSanitizer is the exception: it refuses to run
+/// after any other library, so it keeps the first place.
 #[must_use]
 pub(crate) fn with_library(existing: Option<&OsStr>, library: &Path) -> OsString {
     let library = library.as_os_str().as_bytes();

@@ -1,5 +1,6 @@
 //! The child process that queries the driver, and merges CUDA's and NVML's lists.
-//! Touches: the driver (it may hang or crash, hence the child process), standard output.
+//! Touches: the driver, which may hang or crash and is therefore queried in a child process;
+//! standard output.
 
 use super::cuda::{self, CudaDevice, CudaError};
 use super::inventory::{Device, Inventory, MigInstance};
@@ -8,7 +9,8 @@ use crate::base::exit;
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use std::io::Write;
 
-/// The child's answer, as one line of JSON. It is the last line, in case the driver prints too.
+/// The child's answer, as one line of JSON. It is the last line, because the driver may print lines
+/// of its own before it.
 pub(crate) type Answer = Result<Inventory, CudaError>;
 
 /// Queries the driver and prints the answer.

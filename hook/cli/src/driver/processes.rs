@@ -1,5 +1,6 @@
 //! Lists the processes on each GPU and their memory, as NVML reports them.
-//! Touches: libnvidia-ml.so.1 (it may hang or crash, hence the child process), standard output.
+//! Touches: libnvidia-ml.so.1, which may hang or crash and is therefore loaded in a child process;
+//! standard output.
 
 use super::nvml::uuid_of;
 use crate::base::{exit, streams};
@@ -55,7 +56,7 @@ fn add(listed: &mut DriverProcesses, device: &Device<'_>, kind: DeviceKind) {
     let Some(uuid) = uuid_of(device, kind) else {
         return;
     };
-    // NVML lists a process that computes and draws twice, each time with its whole memory.
+    // NVML lists a process that both computes and draws twice, each time with its whole memory.
     let mut processes: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     let mut is_listed = false;
     for found in lists.into_iter().flatten() {

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The variable that names the machine.
 pub(crate) const SIM: &str = "GPUSLICE_SIM";
-/// The variable that names the folder of its state, shared by all processes that name one folder.
+/// The variable that names the folder of its state. All processes with the same folder share the
+/// machine.
 pub(crate) const STATE: &str = "GPUSLICE_SIM_STATE";
 /// The variable with the folders that ld.so searches first.
 pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -105,7 +106,8 @@ impl Sim {
 }
 
 impl Sim {
-    /// Returns the driver branch at the end of the machine's name; `615-misc` is a way to load 615.
+    /// Returns the driver branch at the end of the machine's name: 550 for `@550`, 615 for
+    /// `@615-misc`.
     fn branch(&self) -> Option<&str> {
         let (_, branch) = self.machine.to_str()?.rsplit_once('@')?;
         branch
@@ -115,8 +117,8 @@ impl Sim {
     }
 }
 
-/// Returns the simulated machine of a program of `gpuslice run --sim`: the driver's folder is then
-/// in its library path.
+/// Returns the simulated machine if this process is a program of `gpuslice run --sim`. The library
+/// path of such a program contains the folder of the simulated driver.
 #[must_use]
 pub(crate) fn of_environment() -> Option<String> {
     let machine = env::var_os(SIM).filter(|machine| !machine.is_empty())?;

@@ -58,7 +58,8 @@ pub(crate) fn start(
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().trim_start_matches("Error: ");
         return Err(SimHostError::Refused(match output.status.signal() {
-            // The simulator maps a file for which there is no room.
+            // The simulator maps its state files; a full file system makes a write to them raise
+            // SIGBUS.
             Some(libc::SIGBUS) => full(state),
             _ if said.is_empty() => format!("the simulator ended with {}", output.status),
             _ => said.to_owned(),
@@ -77,7 +78,7 @@ fn full(state: &Path) -> String {
 }
 
 /// Mounts the machine's meminfo at `/proc/meminfo` for this process and all processes it starts.
-/// Only root can; for other users `/proc/meminfo` stays this machine's.
+/// Only root can mount; for other users `/proc/meminfo` stays this machine's.
 ///
 /// # Errors
 /// When the mount fails although root should be able to mount.
@@ -93,11 +94,11 @@ pub(crate) fn show(meminfo: &Path) -> Result<(), SimHostError> {
         mount(nothing, "/", nothing, private, nothing)
     };
     match own() {
-        // Root of a container without permission to mount.
+        // This is root in a container without permission to mount.
         Err(nix::Error::EPERM) => return Ok(()),
         done => done.map_err(SimHostError::Mount)?,
     }
-    // A later rename could redirect a link in the path.
+    // The path is resolved first, because a later rename could redirect a link in it.
     let meminfo = fs::canonicalize(meminfo).unwrap_or_else(|_| meminfo.to_owned());
     mount(
         Some(&meminfo),

@@ -1,8 +1,8 @@
 //! Applies the plan of a run: takes the locks, and writes the run's files.
-//! Touches: the private folder, its watcher, the promises and tenants of this machine, the ledger; a
-//! simulated machine's state.
-//! Law: admission is decided here, under the lock, whatever the facts of the plan were. Between plan
-//! and lock another slice may have taken the memory, or given it back.
+//! Touches: the private folder, its watcher, the promises and tenants of this machine, the ledger;
+//! a simulated machine's state.
+//! Law: admission is decided here, under the lock. The facts of the plan may be out of date:
+//! another slice may have taken or freed memory since.
 
 use crate::driver::{sim, sim_host};
 use crate::launch::facts::{Facts, name_of};
@@ -59,8 +59,8 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
     if let (Some(state), Some(_)) = (state, &sim) {
         vars.push((sim::STATE.into(), Some(state.into())));
     }
-    // The slice file may become unreadable while programs still start, for instance after a change
-    // of user. The variable carries its contents for that case.
+    // The slice file may become unreadable while programs still start, for example after a change
+    // of user. The variable then carries its contents.
     let slice = plan.slice.map(|slice| slice.to_json_line().into());
     vars.push((name_of(paths::SLICE), slice));
     Ok(Prepared {
@@ -132,9 +132,8 @@ fn write_files(
         return Ok(None);
     };
     let (true, Some(private)) = (writes, private) else {
-        // The slice is used unchanged: the ledger is created only if the file names one that
-        // does not exist. A second ledger in place of a run's own would amount to a second
-        // budget.
+        // The slice is used unchanged. The ledger is created only if the file names one that does
+        // not exist. A second ledger in place of the existing one would amount to a second budget.
         if let (Some(ledger), None) = (slice.ledger, slice.ledger_id) {
             slice_ledger::make(Path::new(ledger.as_str()), Writers::User, devices)?;
         }

@@ -22,10 +22,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The plan of a run, and what it would be admitted for at this moment.
+/// The plan of a run, and its admission if it started now.
 #[derive(Debug)]
 pub(crate) struct Preview {
-    /// The plan. Its warnings and gaps are those of the run.
+    /// The plan, with the warnings and gaps that the run would report.
     pub(crate) plan: Plan,
     /// The command and its arguments.
     command: Vec<OsString>,
@@ -52,7 +52,7 @@ impl Preview {
         let scratch = options.sim.is_some().then(TempDir::new).transpose();
         let scratch = scratch.context("cannot make a temporary folder")?;
         let scratch = scratch.as_ref().map(TempDir::path);
-        // A machine that runs already is queried in its own folder.
+        // A simulated machine that runs already is queried in its own state folder.
         let running = std::env::var_os(sim::STATE).map(PathBuf::from);
         let is_started =
             |state: &PathBuf| fs::read_dir(state).is_ok_and(|mut it| it.next().is_some());

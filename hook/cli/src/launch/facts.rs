@@ -1,4 +1,4 @@
-//! Gathers the facts that the plan of a run is made of.
+//! Gathers the facts on which the plan of a run is based.
 //! Touches: the environment, the slice file and the stored headroom, the driver (in a child).
 //! Law: nothing is written.
 
@@ -39,7 +39,7 @@ pub(crate) struct Facts {
     /// The folder of a simulated machine's state that the environment names.
     pub(crate) state: Option<PathBuf>,
     pub(crate) log_file: Option<LogFile>,
-    /// The name of a slice without a name.
+    /// The default name of the slice, if the options give none.
     pub(crate) own_name: String,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct LogFile {
     pub(crate) fault: Option<Errno>,
 }
 
-/// The reason, in error messages, why the driver is queried before a program starts.
+/// The reason for querying the driver before a program starts, as error messages give it.
 const NEEDED: &str = "a limit needs its list of GPUs, so nothing starts before it answers";
 
 /// No driver was found. The hint is for a user without a GPU who tries the first example.
@@ -94,7 +94,7 @@ pub(crate) struct NoDriver(String);
 
 impl Facts {
     /// Gathers the facts. `sim_state` is the state folder in which a simulated driver is queried;
-    /// with None, the environment's.
+    /// without it, the driver uses the folder that the environment names.
     ///
     /// # Errors
     /// When the library or the simulator is missing, the slice file cannot be read, the driver does

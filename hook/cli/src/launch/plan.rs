@@ -1,7 +1,7 @@
-//! Plans a run: its slice, the variables of its program, and what it is to be admitted for.
+//! Plans a run: its slice, the variables of its program, and the memory that it asks to be admitted
+//! for.
 //! Touches: its arguments.
-//! Law: a plan is a function of options and facts. It takes no lock and writes nothing; `apply`
-//! does.
+//! Law: a plan is a function of options and facts. Only `apply` takes locks and writes files.
 
 use crate::driver::inventory::Inventory;
 use crate::driver::preload;
@@ -18,7 +18,7 @@ use gpuslice_config::words::units::Bytes;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// A variable to set; with None, a variable to remove.
+/// A variable with its new value; with None, the variable is to be removed.
 pub(crate) type Var = (OsString, Option<OsString>);
 
 /// The plan of a run.
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
     /// Messages about programs or GPUs that the slice does not limit. --strict refuses to start if
     /// there are any.
     pub(crate) gaps: Vec<String>,
-    /// The warning that nothing can be logged in the log file.
+    /// The warning that the log file cannot be written.
     pub(crate) log_warning: Option<String>,
 }
 
@@ -56,8 +56,8 @@ impl Plan {
     /// Plans the run that the options describe.
     ///
     /// # Errors
-    /// When the options or the slice file name a GPU that does not exist, or a limit that does not
-    /// limit, or when the program sees no GPU that the slice limits.
+    /// When the options or the slice file name a GPU that does not exist, or a limit that exceeds a
+    /// GPU's memory. When the program sees no GPU that the slice limits.
     pub(crate) fn make(options: &SliceOptions, facts: &Facts) -> anyhow::Result<Plan> {
         let none = Inventory::default();
         let inventory = facts.inventory.as_ref().unwrap_or(&none);
@@ -151,7 +151,7 @@ impl Plan {
             seen.check(&slice, inventory)?;
         }
         plan.gaps = gaps(&seen, &slice, too_small, &mut plan.warnings);
-        // The program is in a run already, and this is the slice file of that run.
+        // This process runs in a slice already, and `path` is the slice file of that run.
         let stays = options.config.is_none() && run_dir::private_folder(path).is_some();
         if slice.ledger.is_some() || stays {
             plan.file = Some(path.to_owned());
@@ -178,8 +178,8 @@ impl Plan {
         self.slice.is_some() && self.file.is_none()
     }
 
-    /// Returns the largest budget of a device that shares the host's memory, if a promise is to be
-    /// made for it.
+    /// Returns the memory to promise: the largest budget among the devices that share the host's
+    /// memory. Returns None if this run makes no promise.
     fn promised(&self, inventory: &Inventory) -> Option<Bytes> {
         let slice = self.slice.as_ref().filter(|_| self.writes_file())?;
         // A slice file may name its own promise.
@@ -200,7 +200,7 @@ impl Plan {
     }
 }
 
-/// The gap of a slice without a ledger.
+/// The message for a slice without a ledger.
 pub(crate) const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \
                         allocate is neither counted nor refused";
 

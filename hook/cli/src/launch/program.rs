@@ -1,8 +1,8 @@
 //! Checks, before a program is executed, whether the preload library will be loaded into it.
 //! Touches: the first bytes of the program's file and of its interpreters.
 //!
-//! A program is looked up as `execvp` does, and a script's interpreter as the kernel does. A few
-//! reads decide. If they are inconclusive, the program is not reported.
+//! A program is looked up as `execvp` does, and a script's interpreter as the kernel does. The
+//! check reads only a few bytes; a program that they do not identify is not reported.
 
 use crate::driver::preload::MACHINE;
 use gpuslice_host::base::elf::Elf;
@@ -172,7 +172,8 @@ fn look_at(program: &Path) -> Result<Option<PathBuf>, Reason> {
     if let Some(line) = start.strip_prefix(b"#!") {
         return Ok(interpreter(line));
     }
-    // A file that is neither a script nor ELF is started by a handler that only the kernel knows.
+    // For a file that is neither a script nor ELF, only the kernel knows the handler that starts
+    // it.
     if !start.starts_with(b"\x7fELF") {
         return Ok(None);
     }

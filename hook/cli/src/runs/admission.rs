@@ -1,8 +1,8 @@
-//! Decides whether a slice of unified memory fits on its host. The room is the available memory,
-//! less the host's reserve and the unused part of the other slices' promises.
+//! Decides whether a slice of unified memory fits on its host. The room for it is the available
+//! memory, less the host's reserve and the unused part of the other slices' promises.
 //! Touches: its arguments.
-//! Law: a budget is admitted only if every promise could still be kept at this moment. Memory held
-//! by the idle host and its programs needs no term of its own: it is not available.
+//! Law: a budget is admitted only if every promise could still be kept at this moment. The memory
+//! of the host's other programs needs no term of its own, because MemAvailable excludes it.
 
 use crate::base::text;
 use gpuslice_config::answer::room::HostRoom;
@@ -80,12 +80,12 @@ impl Room {
 pub(crate) struct Promised {
     /// The promise: the slice's budget, or the room that is left for it.
     pub memory: Bytes,
-    /// The reason why the promise is smaller than the budget, if it is.
+    /// The cause, if the promise is smaller than the budget.
     pub overcommitted: Option<Full>,
 }
 
-/// Decides what a slice is promised in this room. A promise never exceeds the room: it would take
-/// memory from slices that were already admitted.
+/// Decides how much of its budget a slice is promised. A promise never exceeds the room: it would
+/// take memory from slices that were already admitted.
 ///
 /// # Errors
 /// When the budget exceeds the room and `overcommit` is false.

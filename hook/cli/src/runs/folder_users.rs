@@ -23,8 +23,9 @@ pub(crate) fn another_user(folder: &Path) -> Option<Process> {
 }
 
 /// Checks whether a process uses the folder of a run: its environment names the folder, or a file
-/// in it. Any user could name a folder of root's, and so keep it for ever. A process of another
-/// user therefore counts only if it knows the random name of the `ledger`, or has the ledger open.
+/// in it. Any user could name a folder of root's in an environment, and so prevent its removal. A
+/// process of another user therefore counts only if it knows the random name of the `ledger`, or
+/// has the ledger open.
 pub(crate) fn uses(
     pid: i32,
     environment: &[u8],

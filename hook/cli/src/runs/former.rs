@@ -1,5 +1,5 @@
-//! Former slices of this process. `gpuslice run` became a command, and that command became another
-//! `gpuslice run` (by `exec`, for instance behind `gpuslice run --bare`).
+//! Finds former slices of this process. They exist if `gpuslice run` executed a command in its
+//! place and that command executed `gpuslice run` again, for example through `gpuslice run --bare`.
 //! Touches: /proc; the private folders that environments name.
 //! Law: a former slice that no other process uses has ended; any other former slice keeps its
 //! place.
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 /// The processes that can own a run's records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owners {
-    /// The process that becomes the command.
+    /// The process that executes the command in its place.
     pub own: ProcessId,
-    /// The run's watcher. It owns the new record if a former slice's record has this process as its
-    /// owner.
+    /// The run's watcher. It owns the new record if this process already owns the record of a
+    /// former slice.
     pub watcher: Option<ProcessId>,
 }
 
@@ -35,8 +35,8 @@ impl Owners {
         }
     }
 
-    /// Returns the owner of a new record. `is_taken` says that a former slice's record has this
-    /// process as its owner.
+    /// Returns the owner of a new record. `is_taken` says that this process already owns the record
+    /// of a former slice.
     #[must_use]
     pub(crate) fn of_record(&self, is_taken: bool) -> ProcessId {
         let watcher = self.watcher.filter(|_| is_taken);
@@ -44,8 +44,8 @@ impl Owners {
     }
 }
 
-/// Checks whether any other process is in the slice of this `record`. A slice's private folder has
-/// a link named `link` to its record.
+/// Checks whether any other process is in the slice of this `record`. The slice's private folder
+/// contains a symbolic link to the record, named `link`.
 #[must_use]
 pub(crate) fn is_used(record: &Path, link: &str) -> bool {
     others_in_a_run()

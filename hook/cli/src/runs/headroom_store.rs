@@ -2,8 +2,8 @@
 //! Touches: one file in the state folder, and the lock beside it.
 //!
 //! A program that sizes itself by TOTAL and then requests more than is left was shown too much. The
-//! excess is the amount by which its request was short. The next run of that name is shown less by
-//! that amount. Amounts are measured bytes, never percentages.
+//! excess is the amount by which its request exceeded the free memory. The next run of that name is
+//! shown a TOTAL smaller by that amount. Amounts are measured bytes, never percentages.
 
 use crate::base::text;
 use crate::runs::run_dir;
@@ -53,7 +53,7 @@ pub(crate) enum HeadroomError {
 /// The longest file that is read, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// The length in bytes to which the file may grow: enough for thousands of slices.
+/// The length in bytes to which the file may grow. It is enough for thousands of slices.
 const MAX_GROWTH: usize = 1 << 20;
 
 const VERSION: u64 = 1;
@@ -126,7 +126,7 @@ pub(crate) fn read(path: &Path) -> Result<HeadroomsByName, HeadroomError> {
 }
 
 fn read_text(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe in the file's place must not block this process.
+    // Without this flag, a pipe in the file's place would block this process.
     let flags = OFlag::O_NONBLOCK.bits();
     let file = OpenOptions::new()
         .read(true)
@@ -149,7 +149,7 @@ fn read_text(path: &Path) -> io::Result<Vec<u8>> {
 /// or the new one.
 ///
 /// # Errors
-/// When the file must not be changed by this user, or cannot be replaced.
+/// When this user must not change the file, or it cannot be replaced.
 pub(crate) fn update(
     path: &Path,
     change: impl FnOnce(&mut HeadroomsByName),
@@ -164,7 +164,7 @@ pub(crate) fn update(
     }
 }
 
-/// Removes all stored headroom, whatever the file holds.
+/// Removes all stored headroom, whatever the file contains.
 ///
 /// # Errors
 /// When the file cannot be removed.
@@ -213,7 +213,7 @@ fn replace(path: &Path, learned: &HeadroomsByName) -> io::Result<()> {
     };
     let mut text = serde_json::to_vec_pretty(&remembered)?;
     text.push(b'\n');
-    // A file that is already longer may still become shorter.
+    // A file that is already too long may still be replaced by a shorter one.
     let old = fs::metadata(path).map_or(0, |facts| facts.len());
     if text.len() > MAX_GROWTH && text.len() as u64 >= old {
         return Err(io::Error::other(
@@ -227,7 +227,7 @@ fn replace(path: &Path, learned: &HeadroomsByName) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks a run to be learned from when it ends.
+/// Marks a run so that headroom is learned from it when it ends.
 ///
 /// # Errors
 /// When the private folder cannot be written to.
@@ -264,10 +264,10 @@ pub(crate) fn learn(private: &Path) -> Result<(), HeadroomError> {
     })
 }
 
-/// Returns the shortfall of the worst refusal on each device. It is not added to earlier headroom:
-/// an allocator that empties its caches after a refusal and retries, as PyTorch's does, reaches the
-/// limit in every run, whatever it is shown. A request that exceeds the whole slice is ignored: no
-/// program makes it because of the total it is shown.
+/// Returns the shortfall of the worst refusal on each device. The shortfall is not added to earlier
+/// headroom. An allocator such as PyTorch's empties its caches after a refusal and retries; it
+/// reaches the limit in every run, whatever TOTAL it is shown. A request that exceeds the whole
+/// slice is ignored, because no program derives it from TOTAL.
 fn shortfalls(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
     let shortfall = |(uuid, refusals): &(DeviceUuid, Refusals)| {
         let possible = Bytes::new(1)..slice.device(*uuid)?.memory;
@@ -277,8 +277,8 @@ fn shortfalls(slice: &Slice, refusals: &[(DeviceUuid, Refusals)]) -> Headrooms {
     refusals.iter().filter_map(shortfall).collect()
 }
 
-/// Checks whether the headroom of a device of a run was learned: headroom set by the user is the
-/// whole slice's.
+/// Checks whether the headroom of a device of a run was learned. Headroom set by the user is
+/// recorded for the whole slice, not for a device.
 #[must_use]
 pub(crate) fn is_learned(file: &Path, slice: &Slice, device: DeviceUuid) -> bool {
     let ours = run_dir::private_folder(file).is_some();

@@ -48,7 +48,7 @@ fn what_the_worst_refusal_was_short_of_is_the_lesson() {
         (Bytes::ZERO, None),
         (Bytes::mib(10), Some(Bytes::mib(10))),
         (Bytes::mib(143), Some(Bytes::mib(143))),
-        // A request that tries whether 80 GiB are available.
+        // A request that only tests whether 80 GiB are available.
         (Bytes::gib(72), None),
         (Bytes::MAX, None),
     ] {

@@ -1,6 +1,7 @@
-//! A private folder: only its user can read it, and it is removed when the last process that uses
-//! it has ended, in whatever way. A folder that root makes can be entered by any process that knows
-//! the names in it. A program that changes to another user must still reach its ledger.
+//! A private folder of a run. Only its user can read it. It is removed after the last process that
+//! uses it has ended, in whatever way. If root creates the folder, any process that knows the names
+//! in it can open its files, because a program that changes to another user must still reach its
+//! ledger.
 //! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
 use crate::runs::run_dir;
@@ -14,11 +15,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// The folder. Dropping it removes the folder. If this process becomes another program or is
-/// killed, a watcher removes the folder once that program and all processes it started have ended.
+/// The folder. Dropping it removes the folder. If this process executes another program in its
+/// place or is killed, a watcher removes the folder once that program and all processes it started
+/// have ended.
 ///
-/// The watcher creates the folder, so the folder never exists without a process that will remove
-/// it.
+/// The watcher creates the folder. It therefore never exists without a process that will remove it.
 #[derive(Debug)]
 pub(crate) struct PrivateDir {
     path: PathBuf,
@@ -31,7 +32,8 @@ impl PrivateDir {
     /// # Errors
     /// When no place can be written to, or the watcher cannot be started.
     pub(crate) fn create() -> io::Result<PrivateDir> {
-        // The watcher inherits the mask, so that only SIGKILL can end it from the start.
+        // The watcher inherits this mask, so that only SIGKILL can end it from its first
+        // instruction.
         let mut before = SigSet::empty();
         let set = Some(&SigSet::all());
         pthread_sigmask(SigmaskHow::SIG_SETMASK, set, Some(&mut before))?;
@@ -60,7 +62,8 @@ impl PrivateDir {
         self.watcher.keep(file)
     }
 
-    /// Makes the watcher lock a file that represents the run elsewhere, as long as it watches.
+    /// Makes the watcher lock a file outside this folder that represents the run. The lock lasts as
+    /// long as the watcher.
     ///
     /// # Errors
     /// When the watcher cannot be reached.
@@ -77,15 +80,16 @@ impl PrivateDir {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        // The watcher removes the rest.
+        // What cannot be removed here is left to the watcher.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// The tmpfs that is mounted on nearly every Linux, and in every container.
+/// The tmpfs that nearly every Linux host and every container mounts.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Returns the place in which a run's folder will be created, unless the place cannot be written to.
+/// Returns the place in which a run's folder will be created, or None if no place can be written
+/// to.
 #[must_use]
 pub(crate) fn place() -> Option<PathBuf> {
     let writable = |place: &PathBuf| access(place, AccessFlags::W_OK | AccessFlags::X_OK).is_ok();
@@ -98,9 +102,9 @@ fn places() -> Vec<PathBuf> {
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
     let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
-    // A ledger lives on tmpfs. On other file systems a lock may not stay with a mapping, and every
-    // written page goes to a disk. A folder elsewhere is still better than none: the runtime folder
-    // may be another user's, left by `su`, and /dev/shm may not exist.
+    // A ledger requires tmpfs. On other file systems a lock may not stay with a mapping, and every
+    // written page goes to a disk. A folder on another file system is still better than none: after
+    // `su`, the runtime folder may be another user's, and /dev/shm may not exist.
     let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
     let mut first: Vec<PathBuf> = first.filter(|place| is_on_tmpfs(place)).collect();
     // Programs started by root may change to another user, who must be able to enter the place.

@@ -1,9 +1,9 @@
-//! The promise of a run on unified memory: a file that records the memory the slice was admitted
-//! for. The slice records in it the memory it has used.
+//! The promise of a run on unified memory: a file with the memory that the slice was admitted for.
+//! The slice adds the memory that it has used.
 //! Touches: the promises' folder and the lock beside it; /proc; the registry.
 //!
-//! All slices of a machine share the folder. A promise lasts as long as its run. The watcher
-//! removes it; if the watcher was killed too, the next run that makes a promise removes it.
+//! All slices of a machine share the folder. A promise lasts as long as its run. The run's watcher
+//! removes it. If the watcher was killed too, the next run that makes a promise removes it.
 
 use crate::base::host_files;
 use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
@@ -24,14 +24,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The folder's name, at every place.
+/// The name of the promises' folder, in whichever folder it lies.
 pub(crate) const FOLDER: &str = "promises";
 
 /// The OCI hook's folder for the promises of containers.
 const CONTAINERS: &str = "/run/gpuslice/promises";
 
-/// The longest time a run waits for memory that another run is about to give back. A restarted
-/// service needs this.
+/// The longest time a run waits for memory that another run is about to free. A restarted service
+/// depends on this wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -66,14 +66,14 @@ pub(crate) enum PromiseError {
 #[derive(Clone, Debug)]
 pub(crate) struct Promises {
     folder: PathBuf,
-    /// A second folder whose promises count too: that of containers.
+    /// The folder of the containers' promises, which count too.
     containers: Option<PathBuf>,
     simulated: bool,
-    /// The owners of a new promise. None if former slices of this process count like any other.
+    /// The owners of a new promise. None if this process's former slices count like any other.
     owners: Option<Owners>,
 }
 
-/// A run's own promise. Dropping it withdraws the promise. If the run becomes its command, its
+/// A run's own promise. Dropping it withdraws the promise. If the run executes its command, the
 /// watcher withdraws the promise instead.
 #[derive(Debug)]
 pub(crate) struct OwnPromise {
@@ -81,7 +81,7 @@ pub(crate) struct OwnPromise {
     pub file: Option<PathBuf>,
     /// The folder that holds the promises of all slices.
     pub folder: PathBuf,
-    /// The reason why the promise is smaller than the slice's budget, if it is.
+    /// The cause, if the promise is smaller than the slice's budget.
     pub overcommitted: Option<Full>,
 }
 
@@ -94,7 +94,7 @@ impl Drop for OwnPromise {
 }
 
 impl Promises {
-    /// Returns the promises of this user's slices. A simulated machine has promises of its own.
+    /// Returns the promises that this user's runs consider. A simulated machine has its own.
     #[must_use]
     pub(crate) fn of(simulated: Option<&Path>) -> Promises {
         match simulated {
@@ -126,8 +126,8 @@ impl Promises {
         }
     }
 
-    /// Makes the run's watcher the owner of its promise if a former slice of this process still has
-    /// one.
+    /// Makes the run's watcher the owner of the new promise if this process still owns the promise
+    /// of a former slice.
     #[must_use]
     pub(crate) fn watched_by(self, watcher: Option<i32>) -> Promises {
         Promises {
@@ -207,7 +207,7 @@ impl Promises {
             folder: self.folder.clone(),
             source,
         };
-        // The decision counts only under the lock: a plan that was made before it may be outdated.
+        // Only a decision under the lock counts: a plan made before may be outdated.
         let (_lock, promised) =
             self.decide(budget, host, reserve, overcommit, Remains::Remove, || {
                 self.lock().map_err(failed)
@@ -225,8 +225,8 @@ impl Promises {
         })
     }
 
-    /// Returns what [`Promises::make`] would promise at this moment. Takes no lock and changes no
-    /// file, so another run may be admitted before this one.
+    /// Returns the promise that [`Promises::make`] would record at this moment. Takes no lock and
+    /// changes no file, so another run may be admitted before this one.
     ///
     /// # Errors
     /// When the slice does not fit and `overcommit` is false.
@@ -247,8 +247,8 @@ impl Promises {
         &self.folder
     }
 
-    /// Decides what a slice is promised, under a lock. Waits for memory that a run is about to give
-    /// back.
+    /// Decides how much a slice is promised, under a lock. Waits for memory that a run is about to
+    /// free.
     fn decide<L>(
         &self,
         budget: Bytes,
@@ -260,8 +260,8 @@ impl Promises {
     ) -> Result<(L, Promised), PromiseError> {
         let start = Instant::now();
         loop {
-            // The OCI hook takes this lock too, and waits for it only briefly, so it is dropped
-            // before sleeping.
+            // The lock is dropped before sleeping, because the OCI hook takes it too and waits only
+            // briefly.
             let lock = lock()?;
             let lingering = self.lingering() && start.elapsed() < PATIENCE;
             let room = Room::on(host, reserve, self.standing_and(remains));
@@ -318,7 +318,7 @@ impl Promises {
     }
 }
 
-/// Locks the folder that root's runs share with containers. Creates it as the OCI hook does.
+/// Locks the folder that root's runs share with containers. Creates it with the OCI hook's modes.
 fn lock_beside_containers(folder: &Path) -> io::Result<File> {
     let places = HostPaths::default();
     run_folder::make(&places).map_err(io::Error::other)?;
@@ -367,8 +367,8 @@ pub(crate) fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
     }
 }
 
-/// Withdraws the promise of a run that has ended, unless a later run of the same process has it by
-/// now.
+/// Withdraws the promise of a run that has ended, unless a later run of the same process owns the
+/// file now.
 pub(crate) fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) else {
         return;
@@ -388,7 +388,7 @@ fn write(path: &Path) -> io::Result<()> {
         .create_new(true)
         .mode(0o644)
         .open(path)?;
-    // The mode must not depend on the umask: slices of other users that cannot read the file would
+    // The mode must not depend on the umask. Slices of other users that cannot read the file would
     // count the whole promise as unused.
     file.set_permissions(Permissions::from_mode(0o644))?;
     file.set_len(SIZE as u64)

@@ -1,4 +1,4 @@
-//! The maker of a run's promise, which the promise's file name identifies.
+//! Identifies the maker of a run's promise by the name of the promise's file.
 //! Touches: the registry, the links in the private folders of runs.
 
 use crate::runs::registry::{self, Remains};
@@ -8,7 +8,7 @@ use gpuslice_host::slices::tenants;
 use std::fs;
 use std::path::Path;
 
-/// The maker of a run's promise: the process of the command, which was gpuslice before `exec`.
+/// The maker of a run's promise: the process that runs the command, and ran gpuslice before `exec`.
 pub(super) struct Maker<'a> {
     pub(super) process: ProcessId,
     pub(super) name: &'a str,

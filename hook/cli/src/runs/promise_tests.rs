@@ -15,7 +15,8 @@ fn host(available: u64) -> HostMemory {
 
 fn machine() -> (tempfile::TempDir, Promises) {
     let state = tempfile::tempdir().unwrap();
-    // This process represents many processes: none of its promises is that of a former slice.
+    // The test's process represents many processes, so no promise counts as one of its former
+    // slices.
     let promises = Promises::in_folder(&state.path().join(FOLDER));
     (state, promises)
 }
@@ -30,7 +31,7 @@ fn promises_are_made_until_the_host_has_no_more_and_come_back() {
     let first = make(&promises, "first", 40).unwrap();
     let facts = fs::metadata(first.file.as_ref().unwrap()).unwrap();
     assert_eq!(facts.len(), SIZE as u64);
-    // Slices of other users read how much of it is used.
+    // Slices of other users must be able to read how much of the promise is used.
     assert_eq!(facts.permissions().mode() & 0o777, 0o644);
     let refused = make(&promises, "second", 13).unwrap_err().to_string();
     assert!(refused.contains("can promise 12.00 GiB"), "{refused}");

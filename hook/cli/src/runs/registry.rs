@@ -3,7 +3,7 @@
 //!
 //! A link outlives a run that was killed together with its watcher, so a link alone proves nothing.
 //! A run counts as running while its watcher holds the lock on its private folder. It also counts
-//! as running while any process that its ledger or an environment names is alive.
+//! as running while a process is alive that its ledger lists or whose environment names its folder.
 
 use crate::runs::run_dir::{self, private_folder};
 use crate::runs::{folder_users, former, watcher};
@@ -22,11 +22,11 @@ pub(crate) struct Entry {
     pub link: PathBuf,
     /// The slice file.
     pub file: PathBuf,
-    /// The process of the command, which was gpuslice before `exec`.
+    /// The process that runs the command, and ran gpuslice before `exec`.
     pub pid: Option<Pid>,
 }
 
-/// A registry link; dropping it removes the link, for a command that could not be started.
+/// A registry link. Dropping it removes the link again if the command could not be started.
 #[derive(Debug)]
 pub(crate) struct Registration {
     link: PathBuf,
@@ -39,8 +39,8 @@ impl Drop for Registration {
 }
 
 /// Registers this process's slice. `own` says that its file is in this process's private folder,
-/// which `watcher` watches. The link's name carries the watcher's process id if a former slice of
-/// this process has the usual name and still has processes.
+/// which `watcher` watches. The link's name ends in this process's id. It ends in the watcher's id
+/// instead if a former slice of this process has the usual name and still has processes.
 ///
 /// # Errors
 /// When no folder can be used.
@@ -91,16 +91,16 @@ pub(crate) fn forget(link: &Path, private: &Path) {
     }
 }
 
-/// The treatment of what ended runs have left.
+/// Whether to remove the files of runs that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remains {
-    /// They are removed.
+    /// Remove them.
     Remove,
-    /// They stay, because the caller must not change any file.
+    /// Keep them, because the caller must not change any file.
     Keep,
 }
 
-/// Returns the running runs, sorted by name. Removes the remains of all other runs.
+/// Returns the running runs, sorted by name. Removes the files of all other runs.
 #[must_use]
 pub(crate) fn running() -> Vec<Entry> {
     running_and(Remains::Remove)
@@ -142,7 +142,7 @@ impl Entry {
             return false;
         }
         holds_something(&self.file) || folder_users::another_user(&self.file).is_some()
-            // In the moment between the link and `exec`, the process is still gpuslice.
+            // Between the creation of the link and `exec`, the process still runs gpuslice.
             || self.pid.is_some_and(is_gpuslice)
     }
 
@@ -184,7 +184,7 @@ fn folders() -> Vec<PathBuf> {
     folders_of(given.as_deref(), uid.as_raw())
 }
 
-/// Root's folder, which the OCI hook uses too.
+/// The folder of root's registry, which the OCI hook uses too.
 const ROOTS: &str = "/run/gpuslice";
 
 /// The most names that are tried for a user's folder in /tmp.
@@ -204,9 +204,9 @@ fn temporary(place: &Path, uid: u32) -> PathBuf {
     names.find(usable).unwrap_or(first)
 }
 
-/// Returns the folders of one user's registry. A runtime folder at an unusual place is used alone.
-/// Otherwise one user's sessions and services see each other's slices, although only some of them
-/// are given a runtime folder.
+/// Returns the folders of one user's registry. If the runtime folder is at an unusual place, the
+/// registry is in that folder only. Otherwise all sessions and services of the user see each
+/// other's slices, even those without a runtime folder.
 fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     let usual = PathBuf::from(format!("/run/user/{uid}"));
     let without = match uid {
@@ -219,7 +219,8 @@ fn folders_of(given: Option<&Path>, uid: u32) -> Vec<PathBuf> {
     }
 }
 
-/// Checks whether the user has chosen a runtime folder at an unusual place, which is used alone.
+/// Checks whether the user's runtime folder is at an unusual place, so that no other folder is
+/// searched.
 pub(crate) fn stands_alone() -> bool {
     folders().len() == 1
 }
@@ -233,7 +234,7 @@ pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
         Some((user, entry.path().join("gpuslice")))
     });
     let without = listed("/tmp").filter_map(|entry| {
-        // The user id may be followed by a counter, if the first name was not free.
+        // If the first name was taken, a counter follows the user id.
         let name = entry.file_name();
         let numbers = name.to_str()?.strip_prefix("gpuslice-")?;
         let user = number(numbers.split('-').next()?)?;

@@ -9,7 +9,7 @@ pub(crate) const PREFIX: &str = "gpuslice-";
 /// The slice file.
 pub(crate) const SLICE: &str = "slice.json";
 
-/// The link to the folder's link in the registry.
+/// The link to the run's link in the registry.
 pub(crate) const ENTRY: &str = "entry";
 
 /// The link to the run's promise.
@@ -18,8 +18,8 @@ pub(crate) const PROMISE: &str = "promise";
 /// The link to the run's record among the tenants of its GPUs.
 pub(crate) const TENANT: &str = "tenant";
 
-/// The link to the file with the headroom. It exists only for a run whose slice has a name that can
-/// recur.
+/// The link to the file with the headroom. It exists only for a run that learns headroom, and so
+/// has a name that can recur.
 pub(crate) const HEADROOM: &str = "headroom";
 
 /// Returns the folder of a slice file, if gpuslice has created that folder for a run.

@@ -1,7 +1,8 @@
 //! Admits a run on GPUs with memory of their own: checks its limits beside those of the other
 //! slices, and records them.
 //! Touches: the folder of tenants and the lock on it; for root, the hook's lock; the registry.
-//! Law: a card's slices never add up to more than its driver's total, unless --overcommit is given.
+//! Law: the slices of a card never add up to more than the driver's total, unless --overcommit is
+//! given.
 //!
 //! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created that
 //! folder, and otherwise in a folder of this user's. A simulated machine has a folder of its own.
@@ -34,7 +35,7 @@ pub(crate) struct Card {
     asked: Bytes,
 }
 
-/// A GPU has no room for the run.
+/// The error when a GPU has no room for the run.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
@@ -46,8 +47,8 @@ pub(crate) struct NoRoom {
     hint: String,
 }
 
-/// A run's own place on its GPUs. Dropping it gives the place back. If the run becomes its command,
-/// its watcher gives the place back instead.
+/// The memory recorded for a run on its GPUs. Dropping it removes the record. If the run executes
+/// its command, the watcher removes the record instead.
 #[derive(Debug, Default)]
 pub(crate) struct Tenancy {
     /// The record's file; None for a run that was admitted for no memory.
@@ -64,8 +65,8 @@ impl Drop for Tenancy {
     }
 }
 
-/// Returns the GPUs with memory of their own on which a slice counts. These are the GPUs that are
-/// `named` with a limit of their own, and of the others those that `CUDA_VISIBLE_DEVICES` leaves
+/// Returns the GPUs with memory of their own on which a slice counts. A GPU that is `named` with a
+/// limit of its own always counts. Any other GPU counts only if `CUDA_VISIBLE_DEVICES` leaves it
 /// visible.
 #[must_use]
 pub(crate) fn cards(
@@ -91,7 +92,7 @@ pub(crate) fn cards(
     inventory.targets().filter_map(card).collect()
 }
 
-/// The longest time a run waits for the lock, and for memory that another run is about to release.
+/// The longest time a run waits for the lock, and for memory that another run is about to free.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -111,7 +112,7 @@ pub(crate) fn claim(
         return Ok(Tenancy::default());
     }
     let folders = Folders::of(simulated);
-    // The decision counts only under the lock: a plan that was made before it may be outdated.
+    // Only a decision under the lock counts: a plan made before may be outdated.
     let (lock, held) = wait_for_room(cards, || {
         let lock = folders.lock();
         (lock, folders.tenants(owners.own, Remains::Remove))
@@ -133,7 +134,7 @@ pub(crate) fn claim(
             )),
         }
     }
-    // Removes the records of ended former slices of this process, unless the new record has
+    // The records of ended former slices of this process are removed, unless the new record has
     // replaced them.
     for former in ended
         .iter()
@@ -200,7 +201,7 @@ fn decide(
         )),
         None => {}
     }
-    // A larger record would take memory from slices that were already admitted.
+    // Recording the whole budget would take memory from slices that were already admitted.
     let budgets = cards.iter().map(|card| DeviceBudget {
         uuid: card.uuid,
         memory: card.asked.at_most(card.left(held).0),
@@ -213,13 +214,13 @@ fn decide(
     })
 }
 
-/// Reads the tenants, under a lock, until the run fits, no run is about to give its place back, or
-/// the wait has taken too long.
+/// Reads the tenants, under a lock, until the run fits or no run is about to free its memory. Gives
+/// up when the wait has taken too long.
 fn wait_for_room<L>(cards: &[Card], read: impl Fn() -> (L, Tenants)) -> (L, Tenants) {
     let start = Instant::now();
     loop {
         let (lock, tenants) = read();
-        // The watcher of an ending run is about to give its place back, unless the command has left
+        // The watcher of an ending run is about to remove its record, unless the command has left
         // processes in the background.
         let waits = full(cards, &tenants.held).is_some()
             && start.elapsed() < PATIENCE
@@ -244,7 +245,8 @@ fn is_ending(tenant: &Tenant) -> bool {
 }
 
 impl Card {
-    /// Returns the memory that other slices leave on the GPU, and those slices.
+    /// Returns the memory that the other slices leave on the GPU, and the memory that each of them
+    /// takes.
     fn left(&self, held: &[Tenant]) -> (Bytes, Holders) {
         let reader = geteuid().as_raw();
         let holders = held
@@ -300,7 +302,7 @@ pub(crate) fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     }
 }
 
-/// Removes the record of a run that has ended, unless a later run of the same process has it by
+/// Removes the record of a run that has ended, unless a later run of the same process owns the file
 /// now.
 pub(crate) fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(run_dir::TENANT)) else {

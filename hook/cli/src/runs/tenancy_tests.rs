@@ -1,4 +1,4 @@
-//! The GPUs on which a run counts, and the runs that fit beside each other.
+//! Tests the GPUs on which a run counts, and which runs fit beside each other.
 //! Touches: its arguments.
 
 use super::*;
@@ -86,7 +86,7 @@ fn a_run_counts_on_the_cards_that_its_program_can_see() {
     ] {
         assert_eq!(counted(Some(visible), &[]), seen, "{visible}");
     }
-    // A GPU that is named counts, whether or not it is hidden at first.
+    // A GPU that is named counts even if `CUDA_VISIBLE_DEVICES` hides it.
     assert_eq!(counted(Some("0"), &[B]), [A, B]);
 }
 
@@ -125,7 +125,7 @@ fn what_does_not_fit_is_refused_with_the_names_of_who_has_the_rest() {
          by llama 12.00 GiB, team/pod 8.00 GiB\n--overcommit starts it all the same; its FREE is \
          then the memory that is free on the GPU"
     );
-    // A record that claims more than a card has counts as the whole card.
+    // A record with more memory than the card has counts as the whole card.
     let (left, holders) = card(1).left(&[tenant("liar", 1 << 30)]);
     assert_eq!((left, holders.0[0].1), (Bytes::ZERO, Bytes::gib(24)));
 }

@@ -84,7 +84,7 @@ impl Folders {
         }
     }
 
-    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
+    /// Locks the folders. If another process holds the lock too long, the run starts without it.
     pub(super) fn lock(&self) -> Lock<'static> {
         let hooks = match geteuid().is_root() && !self.is_simulated() {
             // `Registry::lock` also creates the machine's folders.

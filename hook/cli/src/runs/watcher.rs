@@ -1,16 +1,16 @@
 //! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
 //! start after the folder was removed, and removes the folder after its last user has ended.
-//! Touches: the folder; everything `headroom_store`, `promise`, `tenancy` and `registry` touch; /proc.
-//! Never: the terminal, the caller's files, the caller's processes.
+//! Touches: the folder; everything that `headroom_store`, `promise`, `tenancy` and `registry`
+//! touch; /proc. It never touches the terminal, the caller's files or the caller's processes.
 //!
-//! `gpuslice run` becomes its command, so that signals, job control and exit status need no
-//! translation. Another process must therefore remove the folder. The folder's users are the
-//! process that created it and every process whose environment names it. For a process of another
-//! user, its environment must also name the ledger's random name. A server that the command left in
-//! the background must still find its slice.
+//! `gpuslice run` executes its command in its place, so that signals, job control and exit status
+//! need no translation. Another process must therefore remove the folder. The folder's users are
+//! the process that created it and every process whose environment names it. The environment of
+//! another user's process must also name the ledger's random name. A server that the command left
+//! in the background must still find its slice.
 //!
-//! If the watcher is killed too, as with a command that is process 1 of a container, the folder
-//! stays. The next `gpuslice status` of this user removes it.
+//! If the watcher is killed too, the folder stays; this happens if the command is process 1 of a
+//! container. The next `gpuslice status` of this user removes it.
 
 use crate::base::exit;
 use crate::runs::folder_users::another_user;
@@ -115,8 +115,8 @@ pub(crate) fn start(folder: &Path) -> io::Result<Watcher> {
             pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
             told,
         }),
-        // The watcher cannot report the cause: its standard error is /dev/null. Creating the folder
-        // here finds out.
+        // The watcher's standard error is /dev/null, so it cannot report the cause. Creating the
+        // folder here reveals it.
         false => Err(match fs::create_dir(folder) {
             Err(error) => error,
             Ok(()) => {
@@ -149,12 +149,12 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
         bail!("{} is not a private folder of ours", args.folder.display());
     }
-    // Only SIGKILL ends the watcher early. A service manager that stops all processes stops the
-    // folder's users too.
+    // Only SIGKILL ends the watcher early. A service manager that stops it stops all processes of
+    // the service, and so the folder's users too.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     close_inherited();
     let user = Process::open(getppid()).context("cannot watch the caller")?;
-    // If the caller has ended by now, this process has another parent.
+    // If the caller has ended by now, this process has a new parent.
     if getppid() != Pid::from_raw(args.user) {
         bail!("process {} is not the caller", args.user);
     }
@@ -192,8 +192,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         user.wait();
     }
     finish(&args.folder, link.as_deref());
-    // A run that was killed while it started may have left a child whose environment only now names
-    // the folder. That child's simulated machine creates the folder again, so remove it once more.
+    // A run that was killed during its start may have left a child whose environment names the
+    // folder only now. Its simulated machine creates the folder again, so the folder is removed
+    // once more.
     std::thread::sleep(INTERVAL);
     remove(&args.folder);
     drop((watched, held));
@@ -203,7 +204,8 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
 /// Cleans up after a run that has ended: learns headroom from its ledger, then removes the `link`
 /// to its folder, its records and the folder.
 pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
-    // There is no user to report a failure to; `gpuslice headroom` reports the obstacle.
+    // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
+    // why.
     let _ = headroom_store::learn(folder);
     if let Some(link) = link {
         registry::forget(link, folder);
@@ -213,15 +215,15 @@ pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     remove(folder);
 }
 
-/// Processes the caller's messages until the caller becomes the command or ends. A file that cannot
-/// be kept open is reachable by its path only, as long as the path exists. A record whose file
-/// cannot be locked counts only as long as the command lives.
+/// Processes the caller's messages until the caller executes the command or ends. A file that
+/// cannot be kept open can be reached only while its path exists. A record whose file cannot be
+/// locked counts only as long as the command's process lives.
 fn serve_messages() -> Vec<File> {
     let mut held = Vec::new();
     let Ok(pipe) = io::stdin().as_fd().try_clone_to_owned() else {
         return held;
     };
-    // Replaces standard input, so that the watcher keeps no end of a pipe open.
+    // /dev/null replaces standard input, so that the watcher keeps no end of the pipe open.
     keep(Path::new("/dev/null"));
     for message in io::BufReader::new(File::from(pipe)).split(0) {
         let Ok(message) = message else { break };
@@ -241,15 +243,15 @@ fn serve_messages() -> Vec<File> {
     held
 }
 
-/// Keeps a file open as standard input.
+/// Keeps a file open as standard input, in place of the previous one.
 fn keep(path: &Path) {
     if let Ok(file) = File::options().read(true).write(true).open(path) {
         let _ = dup2_stdin(file);
     }
 }
 
-/// Closes inherited descriptors: the caller may be waiting for the end of a pipe that this process
-/// inherited.
+/// Closes inherited descriptors. A process may be waiting until all writers of a pipe have closed
+/// it, and this process may have inherited such a pipe from the caller.
 fn close_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
@@ -259,13 +261,14 @@ fn close_inherited() {
         .filter(|number| *number > 2)
         .collect();
     for number in numbers {
-        // The list also holds the descriptor of the folder just read, which is closed already.
+        // The list also contains the descriptor of the folder that was just read. It is closed
+        // already.
         let _ = nix::unistd::close(number);
     }
 }
 
 fn remove(folder: &Path) {
-    // A process that is being reaped may still create files for a moment.
+    // A process that is just ending may still create files for a moment.
     for _ in 0..10 {
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(INTERVAL),

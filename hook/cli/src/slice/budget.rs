@@ -57,7 +57,7 @@ pub(crate) enum BudgetError {
         /// The existing GPUs, one per line.
         devices: String,
     },
-    /// The headroom leaves no memory to report to the program.
+    /// The headroom is as large as the limit, so no memory is left to report.
     #[error("--headroom {headroom} leaves nothing of a limit of {limit}")]
     Headroom {
         /// The headroom's value.
@@ -80,7 +80,7 @@ pub(crate) struct DescribedSlice {
     pub too_small: Vec<TooSmall>,
 }
 
-/// A GPU with less memory than the limit for all GPUs, which therefore does not limit it.
+/// A GPU with less memory than the limit for all GPUs. That limit has no effect on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TooSmall {
     pub uuid: DeviceUuid,
@@ -151,8 +151,8 @@ pub(crate) fn budget(
             })?;
         }
     }
-    // On unified memory, a loaded model would occupy memory twice: in the page cache and on the
-    // GPU.
+    // On unified memory, the default is to drop a model file's pages. A loaded model would
+    // otherwise occupy memory twice: in the page cache and on the GPU.
     let shared = slice
         .devices()
         .any(|device| device.integrated == Some(true));
@@ -202,9 +202,9 @@ struct Learned<'a> {
 }
 
 impl Learned<'_> {
-    /// Returns the slice file's entry for a device. Every device is listed, although `memory` is
-    /// the limit of all, so that the file records which devices share the host's memory. A program
-    /// that only queries NVML cannot find that out.
+    /// Returns the slice file's entry for a device. Every device is listed, even if `memory` is the
+    /// limit of all. The file then records which devices share the host's memory, which a program
+    /// that only queries NVML cannot find out.
     fn listed(
         &self,
         target: &Target<'_>,
@@ -279,8 +279,8 @@ pub(crate) fn find(selector: Selector, inventory: &Inventory) -> Result<Target<'
     })
 }
 
-/// Checks whether a limit exceeds the device's memory and so limits nothing. On a device that does
-/// not report its memory, any limit counts.
+/// Checks whether a limit exceeds the device's memory and so limits nothing. If the device does not
+/// report its memory, the limit is assumed to have an effect.
 pub(crate) fn over(limit: Bytes, target: &Target<'_>) -> bool {
     limit > target.total && target.total > Bytes::ZERO
 }
@@ -300,11 +300,11 @@ pub(crate) fn over_the_card(
     }
 }
 
-/// Checks a limit for all GPUs against those without a limit of their own: it must limit at least
-/// one of them. Returns the GPUs that it does not limit.
+/// Checks a limit for all GPUs against `rest`, the GPUs without a limit of their own. The limit
+/// must have an effect on at least one of them. Returns those on which it has none.
 ///
 /// # Errors
-/// When it limits none of them.
+/// When the limit has an effect on none of them.
 pub(crate) fn check(
     option: &'static str,
     memory: Bytes,

@@ -1,4 +1,4 @@
-//! The slices that options describe, and the messages for options that describe none.
+//! Tests the slices that options describe, and the error messages for options that are refused.
 
 use super::*;
 use crate::driver::inventory::{Device, MigInstance};

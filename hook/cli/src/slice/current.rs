@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// A slice of this process, which the options contradict.
+/// The error when the options contradict the slice that this process is in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InSliceError {
     /// The OCI hook has already mounted a slice.
@@ -45,8 +45,8 @@ pub(crate) fn named() -> Option<PathBuf> {
     named.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Returns the reason, written by the OCI hook, why programs of this container run without its
-/// slice: the file's path and its text.
+/// Returns the path and text of the file in which the OCI hook gives the reason why this
+/// container's programs run without its slice.
 #[must_use]
 pub(crate) fn missing() -> Option<(PathBuf, String)> {
     let places = [paths::MOUNTED_SLICE, paths::MOUNTED_IN_DEV];
@@ -60,7 +60,7 @@ pub(crate) fn missing() -> Option<(PathBuf, String)> {
     })
 }
 
-/// The most bytes read of such a reason, which is one sentence.
+/// The most bytes that are read of such a file. A reason is one sentence.
 const LONGEST_REASON: u64 = 4096;
 
 fn path_of(name: &CStr) -> PathBuf {

@@ -47,8 +47,8 @@ pub(crate) enum SliceFileError {
     Device { path: PathBuf, fault: BudgetError },
 }
 
-/// Reads the slice file at `path`. A run's own file may be missing or another user's: the slice
-/// carried in the environment then replaces it, as in the library.
+/// Reads the slice file at `path`. A run's own file may be missing or belong to another user. The
+/// slice in the environment then replaces it, as in the library.
 ///
 /// # Errors
 /// [`SliceFileError`] names the file, and the line if there is one.
@@ -56,7 +56,7 @@ pub(crate) fn read(path: &Path) -> Result<Slice, SliceFileError> {
     read_file(path).or_else(|error| carried(path).ok_or(error))
 }
 
-/// Returns the slice carried in the environment, if `path` is the file that the environment names.
+/// Returns the slice from the environment, if `path` is the file that the environment names.
 fn carried(path: &Path) -> Option<Slice> {
     let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()));
     let text = variable(paths::SLICE)?;
@@ -94,7 +94,8 @@ fn read_file(path: &Path) -> Result<Slice, SliceFileError> {
     })
 }
 
-/// Reads one byte more than a slice file can have: the file may grow while it is read.
+/// Reads at most one byte more than a slice file can have, because the file may grow while it is
+/// read.
 fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take((MAX_FILE as u64).saturating_add(1))
@@ -102,12 +103,12 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Compares the slice with the existing GPUs. Returns the GPUs that it does not limit although it
-/// has a limit for all.
+/// Compares the slice with the existing GPUs. Returns the GPUs on which its limit for all GPUs has
+/// no effect.
 ///
 /// # Errors
-/// When it lists a GPU that does not exist, or a limit that exceeds a GPU's memory: that limit
-/// would silently have no effect.
+/// When the file lists a GPU that does not exist, or a limit that exceeds a GPU's memory and so
+/// would have no effect.
 pub(crate) fn compare(
     path: &Path,
     slice: &Slice,
@@ -146,8 +147,8 @@ pub(crate) fn compare(
 /// The key of a limit in messages.
 const MEMORY: &str = "\"memory\"";
 
-/// Returns the devices with a limit of their own. A run's slice file also lists devices with the
-/// limit of all.
+/// Returns the devices with a limit of their own. A run's slice file also lists devices that only
+/// have the limit for all GPUs.
 #[must_use]
 pub(crate) fn own_limits(slice: &Slice) -> Vec<DeviceUuid> {
     let listed = slice.devices();

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// The name of a run's own ledger, in its private folder.
 const NAME: &str = "ledger";
 
-/// The users who may write to a ledger.
+/// Selects the processes that may write to a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writers {
-    /// The processes of the user whose slice it is.
+    /// The processes of the user that owns the slice.
     User,
     /// Every process that knows its name.
     WhoKnowsIt,
@@ -39,14 +39,14 @@ impl Writers {
 }
 
 /// Creates the ledger of a run for this many devices in its private folder. Returns its path, and
-/// the number by which its processes identify it.
+/// the number by which the slice's processes recognise it.
 ///
 /// A program started by root may change to another user (gosu, setpriv) and must still be counted.
-/// So any process that knows the name of root's ledger, 128 random bits, can write to it. Only the
-/// slice's own processes know it: the name is in their environment, which other users cannot read,
-/// and in a folder that others can pass through but not list. Another process of that other user
-/// can read the name there. But it can stop those processes anyway, and needs no ledger to harm
-/// them.
+/// So any process that knows the name of root's ledger can write to it. The name contains 128
+/// random bits, and only the slice's own processes know it: other users can read neither their
+/// environment nor the list of the folder's files. After a change of user, the new user's other
+/// processes can read the name in that environment. They gain nothing by it, because they can stop
+/// the slice's processes anyway.
 ///
 /// # Errors
 /// When the ledger cannot be created.
@@ -115,9 +115,9 @@ fn made(path: &Path, writers: Writers, devices: usize) -> Result<Ledger, SliceLe
     })
 }
 
-/// Allocates the whole file at once: on a full file system, a program that touches an unallocated
-/// page would be killed. An existing file is never turned into a ledger, because a slice file may
-/// name any file.
+/// Creates the file and allocates all its pages at once. Otherwise, on a full file system, a
+/// program would be killed when it first touches an unallocated page. An existing file is never
+/// turned into a ledger, because a slice file may name any file.
 fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let made = OpenOptions::new()
@@ -135,7 +135,7 @@ fn reserve(path: &Path, mode: u32, length: usize) -> io::Result<()> {
     // The mode must not depend on the umask.
     file.set_permissions(Permissions::from_mode(mode))?;
     match fallocate(&file, FallocateFlags::empty(), 0, length) {
-        // Without support for allocation, the file can only be extended.
+        // On a file system that cannot allocate, the file is only extended.
         Err(Errno::EOPNOTSUPP) => Ok(()),
         done => Ok(done?),
     }
@@ -177,7 +177,8 @@ pub(crate) fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
         .or_else(|| (file == path_of(paths::MOUNTED_SLICE)).then(|| path_of(paths::MOUNTED_LEDGER)))
 }
 
-/// Returns a path for the ledger's system calls. A path with a NUL byte leads to no file.
+/// Returns a path for the ledger's system calls. A path with a NUL byte becomes the empty path,
+/// which names no file.
 pub(crate) fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }

@@ -108,7 +108,8 @@ pub struct SliceOptions {
     pub page_cache_share: bool,
 
     /// Start even if other slices leave no room for this one on a GPU (or on the host, on unified
-    /// memory). FREE is then the memory that is left, and allocations can be refused below the limit
+    /// memory). FREE is then the memory that is left, and allocations can be refused below the
+    /// limit
     #[arg(long, requires = "slice")]
     pub overcommit: bool,
 
@@ -153,9 +154,9 @@ impl SliceOptions {
 /// `--headroom`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headroom {
-    /// That much.
+    /// This many bytes.
     Set(Bytes),
-    /// What is remembered of earlier runs.
+    /// The headroom learned from earlier runs.
     Learned,
 }
 
@@ -242,20 +243,20 @@ pub struct DeviceLimit {
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
-    // `--memory --device 0=8GiB`: the value was forgotten.
+    // In `--memory --device 0=8GiB`, the size of `--memory` is missing.
     if text.starts_with("--") {
         return Err("no size given (try 12GiB)".to_owned());
     }
     Bytes::from_str(text).map_err(|error| error.to_string())
 }
 
-/// A limit that some program could live with: `--memory 8` is a forgotten unit.
+/// Parses a limit of at least 1 MiB. In `--memory 8`, the user has forgotten the unit.
 fn limit(text: &str) -> Result<Bytes, String> {
     let limit = size(text)?;
     if limit >= Bytes::mib(1) {
         return Ok(limit);
     }
-    // As many GiB as a machine may have, or more.
+    // Below this number, a size without a unit is taken to mean GiB.
     const MOST_GIB: Bytes = Bytes::new(1 << 10);
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("no program can live in {limit} (try 12GiB)"));
@@ -266,7 +267,7 @@ fn limit(text: &str) -> Result<Bytes, String> {
     ))
 }
 
-/// A size that may also be nothing.
+/// Parses a size that may be zero.
 pub(crate) fn amount(text: &str) -> Result<Bytes, String> {
     match text {
         "0" => Ok(Bytes::ZERO),
@@ -305,7 +306,7 @@ fn device_limit(text: &str) -> Result<DeviceLimit, String> {
     })
 }
 
-/// The longest name that a slice file takes.
+/// The longest name that a slice file can hold.
 const NAME_LIMIT: usize = 128;
 
 fn name(text: &str) -> Result<String, String> {

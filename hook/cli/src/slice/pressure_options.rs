@@ -1,4 +1,4 @@
-//! The option that says what happens when a unified-memory host runs short.
+//! Defines the option for the behaviour when a unified-memory host runs short of memory.
 //! Touches: its arguments.
 
 use clap::ValueEnum;

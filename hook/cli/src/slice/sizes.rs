@@ -1,4 +1,5 @@
-//! Sizes with names: `24GiB` is the device `24gib` and the runtime `gpuslice-24gib`.
+//! Defines the sizes that appear in names: `24GiB` is the device `24gib` and the runtime
+//! `gpuslice-24gib`.
 //! Touches: its arguments.
 
 use gpuslice_config::words::units::{Bytes, GIB, MIB, ParseBytesError};
@@ -15,7 +16,7 @@ impl Size {
         Size(Bytes::gib(count))
     }
 
-    /// Returns the size as the hook's argument.
+    /// Returns the size in the form of the hook's argument.
     #[must_use]
     pub fn argument(self) -> String {
         let bytes = self.0.get();

@@ -13,8 +13,8 @@ use gpuslice_config::words::device::DeviceUuid;
 /// The variable that hides GPUs from a program.
 pub(crate) const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Returns the GPUs that a value of the variable names: every name up to the first that CUDA does
-/// not know. Returns None if the value has a form that this function does not know.
+/// Returns the GPUs that a value of the variable names. As in CUDA, the list ends at the first
+/// unknown name. Returns None if the value has a form that this function cannot read.
 #[must_use]
 pub(crate) fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>> {
     let mut seen = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn named(text: &str, inventory: &Inventory) -> Option<Vec<DeviceUuid>
     Some(seen)
 }
 
-/// The slice limits none of the GPUs that the program sees.
+/// The error when the slice limits none of the GPUs that the program sees.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the program would not be limited: it sees {seen} ({VARIABLE}{set}), and the slice limits \
@@ -65,7 +65,7 @@ pub(crate) struct Unseen {
 pub(crate) struct Seen<'a> {
     /// The value of `CUDA_VISIBLE_DEVICES`.
     value: Option<&'a str>,
-    /// Whether `named` knows the value's form.
+    /// Whether `named` can read the value's form.
     is_known: bool,
     targets: Vec<Target<'a>>,
 }

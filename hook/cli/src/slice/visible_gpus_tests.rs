@@ -1,4 +1,4 @@
-//! The GPUs that a program sees, and the messages about those without a limit.
+//! Tests the GPUs that a program sees, and the messages about GPUs without a limit.
 
 use super::*;
 use crate::driver::inventory::{Device, MigInstance};
@@ -121,7 +121,7 @@ fn a_slice_that_limits_no_gpu_that_cuda_shows_is_refused() {
                    slice limits GPU 0; set CUDA_VISIBLE_DEVICES=0";
     assert_eq!(refusal(Some("1"), &[first], &two).as_deref(), Some(message));
     assert_eq!(refusal(Some("1"), &[second], &two), None);
-    // No visible GPU is left that could lack a limit.
+    // The program sees no GPU, so no GPU lacks a limit.
     assert_eq!(refusal(Some("-1"), &[first], &two), None);
     // A limit that exceeds the card's memory does not count.
     let mut over = Slice::default();

@@ -1,5 +1,5 @@
-/* Maps a file, closes its descriptor, touches every page, says so, and waits. Linked statically, as
- * Go's programs are: no preload reaches it. */
+/* Maps a file, closes its descriptor, touches every page, prints a line, and waits. It is linked
+ * statically, as Go programs are, so no preload reaches it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>

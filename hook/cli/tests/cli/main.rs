@@ -1,7 +1,7 @@
-//! gpuslice from outside: one binary, a folder for each subject.
-//! Touches: children, each in folders of its own.
-//! Law: no test changes anything of this process (environment, folder, limits, handlers, mounts):
-//! others run beside it.
+//! Tests of the `gpuslice` command from outside: one binary, with a folder for each subject.
+//! Touches: child processes, each in folders of its own.
+//! Law: no test changes this process (environment, working directory, limits, handlers, mounts),
+//! because other tests run in it at the same time.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

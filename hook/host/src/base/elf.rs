@@ -190,7 +190,8 @@ impl<'a> Elf<'a> {
         Some(path)
     }
 
-    /// The file offset of the table with that tag. Before loading, the tag's value is an address.
+    /// Finds the file offset of the table with that tag. Before loading, the tag's value is an
+    /// address.
     fn table(&self, tag: u64) -> Option<u64> {
         let (_, address) = self.dynamic.iter().find(|(known, _)| *known == tag)?;
         self.loaded.iter().find_map(|(start, offset, length)| {

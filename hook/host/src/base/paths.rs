@@ -27,13 +27,13 @@ impl HostPaths {
         HostPaths { root: root.into() }
     }
 
-    /// The folder with the state of slices until the next boot.
+    /// The folder that keeps the state of slices until the next boot.
     #[must_use]
     pub fn run(&self) -> PathBuf {
         self.root.join("run/gpuslice")
     }
 
-    /// The lock file: one hook at a time changes [`HostPaths::run`].
+    /// The lock file, which lets only one hook at a time change [`HostPaths::run`].
     #[must_use]
     pub fn lock(&self) -> PathBuf {
         self.run().join("lock")

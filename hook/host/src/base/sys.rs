@@ -73,7 +73,8 @@ pub fn make(path: &Path, flags: OFlag, mode: u32) -> io::Result<File> {
     Ok(openat(AT_FDCWD, path, flags, Mode::from_bits_truncate(mode))?.into())
 }
 
-/// A detached copy of the mount at a descriptor: of that mount alone, or with all mounts below.
+/// Returns a detached copy of the mount at a descriptor: that mount alone, or with all mounts
+/// below.
 ///
 /// # Errors
 /// The kernel's.
@@ -84,7 +85,8 @@ pub fn clone_mount(at: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_open_tree, at.as_raw_fd(), c"".as_ptr(), flags) })
 }
 
-/// A detached copy of the mount at a path, without those below. A link is not followed.
+/// Returns a detached copy of the mount at a path, without the mounts below. A link is not
+/// followed.
 ///
 /// # Errors
 /// The kernel's.
@@ -112,7 +114,7 @@ pub fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Attaches a detached mount, both named by descriptors alone.
+/// Attaches a detached mount. Only descriptors name the source and the target.
 ///
 /// # Errors
 /// The kernel's.
@@ -228,7 +230,7 @@ pub fn start_clean() -> io::Result<()> {
     // SAFETY: nothing of this process has been opened yet.
     done(unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) })?;
     nix::sys::prctl::set_dumpable(false)?;
-    // Files are then created with exactly the requested modes.
+    // Without a umask, files get exactly the requested modes.
     nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     Ok(nix::unistd::chdir(c"/")?)
 }

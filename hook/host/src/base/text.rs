@@ -2,7 +2,7 @@
 //! Touches: its arguments. Law: an annotation of a megabyte, or of control characters, never
 //! reaches a message unchanged.
 
-/// The characters that are shown of a text.
+/// The number of characters that are shown of a text.
 const SHOWN: usize = 80;
 
 /// A displayable form of a text: one line, shortened, without characters that a terminal would

@@ -1,4 +1,4 @@
-//! Hooks are added to configurations, and the rest is kept.
+//! The hooks are added to a configuration, and the rest of it is kept.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn memory(size: &str) -> Vec<String> {
     ["--memory", size].map(str::to_owned).to_vec()
 }
 
-/// The hook that a CDI device adds.
+/// The hook that a CDI device adds to a configuration.
 fn device(size: &str) -> String {
     let hook = |stage: &str| {
         format!(
@@ -84,7 +84,7 @@ fn the_hook_of_a_cdi_device_keeps_its_size() {
     );
     assert_eq!(with_bundle, wanted);
     assert_eq!(add(&with_bundle, &SIZED).unwrap(), wanted);
-    // Another bundle, made from a copy of the first.
+    // The other bundle is made from a copy of the first.
     let moved = Ours {
         bundle: Some("/c"),
         ..SIZED

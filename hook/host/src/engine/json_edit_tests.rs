@@ -1,4 +1,4 @@
-//! Only the requested member changes.
+//! An edit changes the requested member and no other text.
 
 use super::*;
 use proptest::prelude::*;

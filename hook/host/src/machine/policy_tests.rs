@@ -1,4 +1,4 @@
-//! The meaning of a policy.
+//! How the text of a policy is understood.
 //! Touches: folders of its own.
 
 use super::*;

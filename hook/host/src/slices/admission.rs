@@ -54,7 +54,7 @@ impl fmt::Display for Holders {
         if self.0.is_empty() {
             return out.write_str("nobody holds any");
         }
-        // A machine may have hundreds of slices, a runtime's error a few lines.
+        // A machine may have hundreds of slices, but a runtime shows only a few lines of an error.
         const SHOWN: usize = 12;
         out.write_str("held by ")?;
         for (place, (name, memory)) in self.0.iter().take(SHOWN).enumerate() {

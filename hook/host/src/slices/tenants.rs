@@ -131,7 +131,7 @@ pub fn living(folder: &Path) -> Vec<Tenant> {
     tenants
 }
 
-/// Removes the records of dead tenants, as far as this user may. Root also removes files that are
+/// Removes the records of dead tenants that this user may remove. Root also removes files that are
 /// not records.
 pub fn remove_dead(folder: &Path) {
     let root = nix::unistd::geteuid().is_root();
@@ -148,7 +148,7 @@ pub fn remove_dead(folder: &Path) {
     }
 }
 
-/// Removes the records of containers' slices that the hook no longer has.
+/// Removes records of containers' slices for which the hook has no record any more.
 pub fn keep_containers(paths: &HostPaths, is_known: impl Fn(&str) -> bool) {
     let folder = paths.run().join(FOLDER);
     for name in sys::names(&folder).unwrap_or_default() {

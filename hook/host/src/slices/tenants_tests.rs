@@ -1,4 +1,4 @@
-//! The conditions under which records of tenants count.
+//! The conditions under which a tenant's record counts.
 //! Touches: temporary folders, this process's own identity.
 
 use super::*;

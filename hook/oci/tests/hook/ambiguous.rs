@@ -1,5 +1,5 @@
-//! A member that appears twice in a container's config.json, with two values: runtimes and parsers
-//! disagree about which of them counts.
+//! A member that appears twice in a container's config.json, with two values. Runtimes and parsers
+//! disagree about which value counts.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root};
@@ -7,7 +7,7 @@ use std::fs;
 
 const TWICE: &str = r#""gpuslice.io/memory":"8GiB","a":"b","gpuslice.io\/memory":"20GiB""#;
 
-/// Gives the container this config.json, between its root and its end.
+/// Writes a config.json for the container: its root, and these members.
 fn configured(container: &Container<'_>, members: &str) {
     let text = format!(r#"{{"root":{{"path":"rootfs"}},{members}}}"#);
     fs::write(container.bundle.join("config.json"), text).unwrap();

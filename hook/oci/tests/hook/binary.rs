@@ -1,4 +1,4 @@
-//! The binary that is shipped: static and small.
+//! The shipped binary of the hook is static and small.
 //! Touches: target/release/gpuslice-hook, which `make` builds.
 
 use crate::support::patience;
@@ -14,16 +14,16 @@ fn the_hook_is_static_and_small() {
     let file = File::open(&path)
         .unwrap_or_else(|error| panic!("{}: {error} (run make first)", path.display()));
     let length = file.metadata().unwrap().len();
-    // The bound is musl's; glibc, which hook/oci/build.sh takes where that cannot be had, is larger.
-    // Some 140 kB of either are the standard library's backtraces.
+    // The bound is for musl. A hook with glibc is larger; hook/oci/build.sh builds one where musl
+    // is not available. The standard library's backtraces take some 140 kB of either.
     let musl = format!("target/{}-unknown-linux-musl/hook", std::env::consts::ARCH);
     let musl = top.join(musl);
     let bound = if musl.exists() { 17 << 16 } else { 2 << 20 };
     assert!(length <= bound, "{length} bytes");
     let elf = Elf::read(&file).unwrap();
-    assert!(!elf.has_loader(), "it asks for a dynamic loader");
+    assert!(!elf.has_loader(), "the hook has a dynamic loader");
     assert_eq!(elf.needed_versions(), Some(Vec::new()));
-    // An image's LD_PRELOAD says nothing to it (CVE-2025-23266).
+    // An LD_PRELOAD of the image has no effect on the hook (CVE-2025-23266).
     let mut hook = Command::new(&path);
     hook.env("LD_PRELOAD", "/nowhere/evil.so");
     hook.env("LD_LIBRARY_PATH", "/nowhere");

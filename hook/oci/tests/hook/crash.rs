@@ -1,5 +1,5 @@
-//! A hook that is killed, a container that nobody deletes, a number that comes again: nothing is
-//! left, and nothing is given twice.
+//! A hook is killed, a container is never deleted, a pid is reused: no resource is left behind, and
+//! no memory is promised twice.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, hook, is_root, patience};
@@ -17,7 +17,7 @@ fn killed_at_any_step_it_leaves_nothing_once_the_container_is_gone() {
         let mut container = host.container(&format!("at-{step}"));
         let said = container.hook(&["--die-at", step, "createRuntime"]);
         assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
-        // The runtime gives the container up.
+        // The runtime abandons the container.
         container.dies();
         host.collect();
         assert_eq!(host.left(), Vec::<String>::new(), "{step}");
@@ -36,7 +36,7 @@ fn killed_at_any_step_it_costs_the_next_container_nothing() {
         let said = killed.hook(&["--die-at", step, "createRuntime"]);
         assert_eq!(said.status.signal(), Some(9), "{step}: {said:?}");
         killed.dies();
-        // No collector has run: the next hook is one.
+        // No collector has run, so the next hook collects.
         let next = host.asking("next", &all);
         next.is_given_its_slice();
         assert!(next.hook(&["poststop"]).status.success());
@@ -117,7 +117,7 @@ fn a_container_of_the_same_id_that_lives_is_not_robbed() {
         first.pid()
     );
     assert!(said.contains(&expected), "{said}");
-    // Nor does another runtime's poststop take its slice away.
+    // The poststop of another runtime does not remove the slice either.
     let state = r#"{"ociVersion":"1.0","id":"same","status":"stopped","bundle":"/elsewhere"}"#;
     assert!(hook(&host, &["poststop"], state).status.success());
     assert!(host.run("slices/same.json").exists());
@@ -131,7 +131,7 @@ fn two_hundred_containers_at_once_never_exceed_the_budget() {
         return;
     }
     let host = Host::new();
-    // 24 GiB hold twenty of 1.2 GiB.
+    // Twenty containers of 1.2 GiB fit into 24 GiB.
     let ask = [("gpuslice.io/memory", "1228MiB")];
     let containers: Vec<Container<'_>> = (0..200)
         .map(|n| host.asking(&format!("c{n}"), &ask))
@@ -189,7 +189,7 @@ fn what_cannot_be_removed_is_named_and_keeps_nobody_else_from_starting() {
         told.contains("cannot remove") && told.lines().count() == 1,
         "{told}"
     );
-    // It counts until it is gone.
+    // The slice counts until it is removed.
     let third = host.asking("third", &[("gpuslice.io/memory", "9GiB")]);
     assert!(
         third

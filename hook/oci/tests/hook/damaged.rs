@@ -1,5 +1,5 @@
-//! A record that cannot be read: nobody is given what its container holds, and it goes only when
-//! that container is gone.
+//! A slice record that cannot be read. No other container gets its memory, and it is removed only
+//! when its container is gone.
 //! Touches: mount namespaces and cgroups of its own. Needs root.
 
 use crate::support::{Container, Host, is_root};
@@ -11,12 +11,13 @@ fn force(host: &Host) -> Collected {
     gc::collect_all(&HostPaths::below(host.path("")), Unreadable::Remove).unwrap()
 }
 
-/// Damages a container's record; nothing in it says whose it is any more.
+/// Overwrites a container's record, so that it no longer names its container.
 fn damage(host: &Host, id: &str) {
     fs::write(host.run(&format!("slices/{id}.json")), "\0\0").unwrap();
 }
 
-/// That force keeps the record, with what it says, and everything that is beside it.
+/// Asserts that `gc --force` keeps the record, names this sign of life, and removes no file of the
+/// slice.
 fn is_kept(host: &Host, container: &Container<'_>, sign: &str) {
     let left = host.left();
     let collected = force(host);
@@ -54,14 +55,14 @@ fn a_living_containers_damaged_record_stays_until_it_is_gone() {
     ] {
         assert!(said.contains(part), "{said}");
     }
-    // Who asks for nothing starts.
+    // A container that requests no slice starts.
     host.asking("none", &[]).is_given_its_slice();
     is_kept(
         &host,
         &container,
         &format!("process {} has its files mounted", container.pid()),
     );
-    // Nor is it only the ledger by which it is known.
+    // The mount of the ledger is not the only sign of life.
     let ledger = container
         .inside(".gpuslice/ledger/ledger")
         .display()
@@ -92,7 +93,7 @@ fn a_damaged_record_goes_with_its_container_when_the_runtime_says_so() {
     let mut container = host.container("c1");
     container.is_given_its_slice();
     damage(&host, "c1");
-    // Not while it lives, whoever says so.
+    // While the container lives, even the runtime's poststop does not remove the record.
     let said = container.hook(&["poststop"]);
     assert!(
         String::from_utf8(said.stderr)
@@ -103,7 +104,7 @@ fn a_damaged_record_goes_with_its_container_when_the_runtime_says_so() {
     container.dies();
     let said = container.hook(&["poststop"]);
     assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
-    // Its promise with it.
+    // The promise is removed with the record.
     assert_eq!(host.left(), Vec::<String>::new());
 }
 

@@ -1,10 +1,10 @@
-//! What `gpuslice-hook --dry-run` says is what would happen.
+//! `gpuslice-hook --dry-run` reports the result of a real call.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root};
 use std::fs;
 
-/// What a dry run prints, what it tells, and whether it ends well.
+/// Returns the plan that a dry run prints, its messages, and whether it succeeds.
 fn dry(container: &Container<'_>) -> (serde_json::Value, String, bool) {
     let said = container.hook(&["--dry-run", "createRuntime"]);
     let plan = match said.stdout.is_empty() {
@@ -53,7 +53,8 @@ fn a_dry_run_refuses_in_the_same_words_as_a_start() {
         !well && told.contains("a container first is running already"),
         "{told}"
     );
-    // What it says of one that runs, and of what a dead one holds: it takes and frees nothing.
+    // A dry run also reports on a container that already runs, and on memory of a dead one. It
+    // takes and frees no memory.
     let (plan, told, well) = dry(&first);
     assert_eq!(
         (plan.is_object(), told.as_str(), well),

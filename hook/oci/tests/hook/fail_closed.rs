@@ -1,5 +1,5 @@
-//! What starts and what does not, when something fails: a container cannot switch off its host's policy,
-//! and a failure of the host follows `on-error`.
+//! Whether a container starts when something fails. A container cannot switch off its host's
+//! policy, and `on-error` decides about failures of the host.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root};
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 const DENY: &str = "deny-unannotated = true\n";
 const DEFAULT: &str = "[default]\nmemory = \"2GiB\"\n";
 
-/// The configuration of an unannotated container whose environment is 16 MB in JSON.
+/// Writes the configuration of an unannotated container whose environment is 16 MB in JSON.
 fn with_a_large_environment(container: &Container<'_>) {
     let variable = "\\u003c".repeat(50_000);
     let env: Vec<String> = (0..54).map(|at| format!("\"X{at}={variable}\"")).collect();
@@ -21,7 +21,8 @@ fn with_a_large_environment(container: &Container<'_>) {
     fs::write(container.bundle.join("config.json"), text).unwrap();
 }
 
-/// The hook lets the container start and says why it has no slice.
+/// Asserts that the hook lets the container start without a slice. Returns the reason that it
+/// reports.
 fn starts_without(container: &Container<'_>) -> String {
     let said = container.hook(&["createRuntime"]);
     assert!(said.status.success(), "{said:?}");
@@ -50,7 +51,7 @@ fn a_large_environment_switches_off_neither_deny_nor_the_default_slice() {
 
 type Block = (&'static str, fn(&Container<'_>));
 
-/// What a container's user can bring to make the hook fail.
+/// The means by which a container's user can make the hook fail.
 fn stumbling_blocks() -> Vec<Block> {
     vec![
         ("a link as its list", |one| {
@@ -101,7 +102,7 @@ fn what_a_container_brings_does_not_switch_off_the_default_slice() {
         let host = Host::new();
         let container = host.asking("c1", &[]);
         bring(&container);
-        // Also where the operator lets containers start when something fails.
+        // This holds even where the operator lets containers start when something fails.
         for errors in [
             "",
             "[on-error]\nannotated = \"start\"\nothers = \"start\"\n",
@@ -111,7 +112,7 @@ fn what_a_container_brings_does_not_switch_off_the_default_slice() {
             assert_eq!(said.status.code(), Some(1), "{case}: {said:?}");
             assert_eq!(host.left(), Vec::<String>::new(), "{case}");
         }
-        // Without a slice for everybody it is no business of ours.
+        // Without a default slice such a container is none of the hook's concern.
         if !case.contains("annotation") {
             host.policy("");
             assert!(
@@ -161,7 +162,7 @@ fn without_a_list_of_gpus_deny_unannotated_still_holds() {
 
 type HostFailure = (&'static str, fn(&Host));
 
-/// What can go wrong on the host, and the word by which it is known.
+/// The possible failures of the host, each with a word of its message.
 fn failures_of_the_host() -> Vec<HostFailure> {
     vec![
         ("devices.json", |host| {
@@ -205,7 +206,7 @@ fn on_error_decides_about_a_failure_of_the_host() {
         host.policy(&format!("{DEFAULT}[on-error]\nothers = \"refuse\"\n"));
         let said = host.asking("default", &[]).is_refused();
         assert!(said.contains(word), "{word}: {said}");
-        // Who has no slice needs nothing of the host.
+        // A container without a slice needs nothing from the host.
         host.policy("[on-error]\nothers = \"refuse\"\n");
         host.asking("plain", &[]).is_given_its_slice();
         for made in ["slices/other.json", "ledgers"] {
@@ -234,7 +235,7 @@ fn a_start_that_a_full_run_refuses_leaves_no_file_behind() {
     );
     assert_eq!(host.left(), ["slices/filler"]);
     fs::remove_file(host.run("slices/filler")).unwrap();
-    // Of one that was killed meanwhile.
+    // The unfinished record of a hook that was killed.
     fs::write(host.run("slices/c9.new"), "").unwrap();
     host.collect();
     assert_eq!(host.left(), Vec::<String>::new());

@@ -1,5 +1,5 @@
-//! What images, pods and broken runtimes try: it is refused in clear words, and the host is as
-//! it was.
+//! Attacks by images, pods and broken runtimes: each is refused with a clear message, and the host
+//! is unchanged.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Host, hook, is_root, patience};
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A folder of the host that must never change.
+/// Makes a folder on the host that must never change.
 fn canary(host: &Host) -> std::path::PathBuf {
     let folder = host.path("hosts-own");
     fs::create_dir_all(&folder).unwrap();
@@ -21,7 +21,7 @@ fn is_untouched(folder: &Path) {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// CVE-2024-0132, CVE-2025-23359: a path of the image leads to the host.
+/// CVE-2024-0132, CVE-2025-23359: a path in the image leads to the host.
 #[test]
 fn an_etc_that_leads_out_of_the_image_leads_nowhere() {
     if !is_root() {
@@ -45,7 +45,7 @@ fn an_etc_that_leads_out_of_the_image_leads_nowhere() {
         let rootfs = container.rootfs();
         fs::remove_dir(rootfs.join("etc")).unwrap();
         symlink(target, rootfs.join("etc")).unwrap();
-        // The links of a real proc, as a container has it.
+        // The container needs the links of a real /proc.
         fs::create_dir(rootfs.join("proc")).unwrap();
         let point = rootfs.join("proc").display().to_string();
         assert!(
@@ -57,13 +57,13 @@ fn an_etc_that_leads_out_of_the_image_leads_nowhere() {
         let said = container.is_refused();
         assert!(said.contains("in the container"), "{name}: {said}");
         is_untouched(&folder);
-        // What was attached is taken away again.
+        // The mounts of the failed call are removed again.
         assert!(!container.inside(".gpuslice/slice.json").exists(), "{name}");
     }
     assert_eq!(host.left(), Vec::<String>::new());
 }
 
-/// CVE-2025-23267: a link for a leaf. A pipe would stop whoever opens it.
+/// CVE-2025-23267: the last part of a path is a link. A pipe would block any process that opens it.
 #[test]
 fn a_preload_list_that_is_a_link_a_pipe_or_a_folder_is_refused() {
     if !is_root() {
@@ -97,7 +97,7 @@ fn a_preload_list_that_is_a_link_a_pipe_or_a_folder_is_refused() {
     assert!(said.contains("more than 4096 bytes"), "{said}");
 }
 
-/// CVE-2024-0133: what is made for an image is made in it.
+/// CVE-2024-0133: a file made for an image must be inside the image.
 #[test]
 fn a_slice_folder_that_is_a_link_is_refused() {
     if !is_root() {
@@ -112,7 +112,8 @@ fn a_slice_folder_that_is_a_link_is_refused() {
     is_untouched(&folder);
 }
 
-/// CVE-2021-30465, CVE-2026-24260: a volume's owner swaps folders while the hook looks.
+/// CVE-2021-30465, CVE-2026-24260: the owner of a volume swaps folders while the hook resolves a
+/// path.
 #[test]
 fn a_folder_that_is_swapped_all_the_time_leads_nowhere_else() {
     if !is_root() {
@@ -149,10 +150,14 @@ fn a_folder_that_is_swapped_all_the_time_leads_nowhere_else() {
         is_untouched(&folder);
     }
     println!("{injected} injected, {refused} refused");
-    assert!(injected > 0, "the race was never won: nothing was tried");
+    assert!(
+        injected > 0,
+        "no start succeeded, so the race was not tested"
+    );
 }
 
-/// CVE-2025-23266: an image's environment reaches the hook. It is cleared, and says nothing.
+/// CVE-2025-23266: an image's environment reaches the hook. The hook clears it, so it has no
+/// effect.
 #[test]
 fn an_environment_says_nothing() {
     if !is_root() {
@@ -214,7 +219,7 @@ fn broken_states_and_bundles_are_refused_in_clear_words() {
         &annotations,
         "the members that gpuslice needs exceed 8388608 bytes",
     );
-    // What asks for nothing is not kept from starting by it.
+    // It does not stop a container that requests no slice.
     let unannotated = format!(r#"{{"id":"a","pid":4711,"bundle":{:?}}}"#, container.bundle);
     let said = hook(&host, &["createRuntime"], &unannotated);
     assert!(said.status.success(), "{said:?}");
@@ -296,7 +301,8 @@ fn an_unknown_verb_is_no_error_and_poststart_does_nothing() {
 
 #[test]
 fn a_runtime_can_write_its_state_also_where_nothing_is_done_with_it() {
-    // More than a pipe holds; crun fails a container whose hook is gone before it has written.
+    // The state is larger than a pipe's buffer. crun fails a container whose hook exits before crun
+    // has written all of it.
     let state = [b' '; 256 << 10];
     for verb in ["poststart", "startContainer"] {
         let mut hook = std::process::Command::new(env!("CARGO_BIN_EXE_gpuslice-hook"))
@@ -336,10 +342,10 @@ fn the_policy_says_what_becomes_of_a_container_when_something_breaks() {
             .is_refused()
             .contains("cannot mount")
     );
-    // For want of room nobody starts, whatever is said of errors.
+    // A container that does not fit never starts, whatever `on-error` says.
     let more = host.asking("more", &[("gpuslice.io/memory", "88GiB")]);
     assert!(more.is_refused().contains("88.00 GiB is more than GPU 0"));
-    // The record is what `gpuslice status` shows.
+    // `gpuslice status` shows this record.
     assert_eq!(host.left(), ["slices/annotated.json"]);
     assert!(annotated.hook(&["poststop"]).status.success());
     assert_eq!(host.left(), Vec::<String>::new());
@@ -353,7 +359,7 @@ fn a_container_that_starts_all_the_same_has_nothing_of_a_slice_in_it() {
     let host = Host::new();
     host.policy("[on-error]\nannotated = \"start\"");
     let container = host.container("c1");
-    // The slice is mounted before the list is looked at.
+    // The hook mounts the slice before it looks at the preload list.
     symlink("elsewhere", container.rootfs().join("etc/ld.so.preload")).unwrap();
     let said = container.hook(&["createRuntime"]);
     assert!(said.status.success(), "{said:?}");

@@ -1,4 +1,5 @@
-//! What images are like: read-only, without a glibc, with a volume at /etc, with a list of their own.
+//! Images of every kind: read-only, without glibc, with a volume at /etc, with a preload list of
+//! their own.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root, text};
@@ -47,8 +48,8 @@ fn etc_may_be_a_link_inside_the_image_and_may_be_missing() {
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
 }
 
-/// Mounts a file system of its own over the container's root, with the image in it, for which
-/// `remount` is then asked.
+/// Mounts a file system with the image in it over the container's root. `more` is the script that
+/// continues on this file system.
 fn on_own_file_system(container: &Container<'_>, more: &str) {
     let rootfs = container.rootfs().display().to_string();
     let script = format!(
@@ -76,7 +77,7 @@ fn a_root_that_is_mounted_read_only_is_served_and_stays_read_only() {
     assert!(!tried.status.success(), "{tried:?}");
 }
 
-/// EROFS, squashfs, an overlay without an upper layer.
+/// The same holds for EROFS, squashfs, and an overlay without an upper layer.
 #[test]
 fn a_read_only_file_system_gets_its_slice_in_dev_and_a_layer_over_etc() {
     if !is_root() {
@@ -104,7 +105,7 @@ fn a_read_only_file_system_gets_its_slice_in_dev_and_a_layer_over_etc() {
     assert!(container.inside("dev/gpuslice/ledger/ledger").exists());
     assert_eq!(text(container.inside("etc/passwd")), "root");
     assert_eq!(text(container.inside("etc/hosts")), "runtime\n");
-    // At the next stage it is still there, and not there twice.
+    // The next stage finds the slice in place and does not mount it again.
     let again = container.hook(&["prestart"]);
     assert!(
         again.status.success() && again.stderr.is_empty(),
@@ -165,13 +166,13 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
     let libc = format!("lib/{}-linux-gnu/libc.so.6", std::env::consts::ARCH);
     let libc = old.rootfs().join(libc);
     let mut bytes = fs::read(&libc).unwrap();
-    // As if it had none of its versions.
+    // The changed libc has none of the versions that the library needs.
     for at in 0..bytes.len().saturating_sub(8) {
         if bytes[at..].starts_with(b"GLIBC_2.") {
             bytes[at + 6] = b'1';
         }
     }
-    // The others have the same file.
+    // The other containers share this file, so it is replaced and not changed.
     fs::remove_file(&libc).unwrap();
     fs::write(&libc, bytes).unwrap();
     let cases = [
@@ -193,7 +194,7 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             told.contains(expected) && told.lines().count() == 1,
             "{told}"
         );
-        // Nothing is preloaded, and `gpuslice check` in it finds the reason alone.
+        // Nothing is preloaded, and `gpuslice check` in the container finds only the reason.
         assert!(!container.inside("etc/ld.so.preload").exists(), "{told}");
         let seen = fs::read_dir(container.inside(".gpuslice")).unwrap();
         let seen: Vec<_> = seen.map(|entry| entry.unwrap().file_name()).collect();
@@ -209,7 +210,7 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             &format!("{}/.gpuslice/no-slice", container.rootfs().display()),
         ]);
         assert!(!wrote.status.success(), "{wrote:?}");
-        // It can be found later, too.
+        // The record keeps the reason, too.
         let record = text(host.run(&format!("slices/{}.json", container.id)));
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();
         let why = record["containers"][0]["no_slice"].as_str().unwrap();
@@ -236,7 +237,7 @@ fn a_static_program_is_named_in_one_line() {
     let container = host.container("c1");
     let bin = container.rootfs().join("bin");
     fs::create_dir(&bin).unwrap();
-    // A dynamic program whose loader's name is taken away is what a static one is.
+    // A dynamic program without the name of its loader counts as a static one.
     let mut program = fs::read("/bin/true").unwrap();
     let headers = usize::try_from(u64::from_le_bytes(program[32..40].try_into().unwrap())).unwrap();
     let interp = (0..)

@@ -1,4 +1,4 @@
-//! What a container sees after the hook, and what the host sees: nothing.
+//! The container sees its slice after the hook has run; the host sees none of it.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root, patience, text};
@@ -25,7 +25,7 @@ fn a_container_has_its_slice_and_the_host_sees_none_of_it() {
     );
     let ledger = fs::metadata(container.inside(".gpuslice/ledger/ledger")).unwrap();
     assert_eq!((ledger.len(), ledger.mode() & 0o777), (164 << 10, 0o666));
-    // The host's side of the image has an empty folder and an empty file.
+    // On the host, the image has only an empty folder and an empty file.
     let rootfs = container.rootfs();
     assert_eq!(fs::read_dir(rootfs.join(".gpuslice")).unwrap().count(), 0);
     assert_eq!(text(rootfs.join("etc/ld.so.preload")), "");
@@ -38,7 +38,8 @@ fn a_container_has_its_slice_and_the_host_sees_none_of_it() {
     assert_eq!(left(container.hook(&["poststop"])), Vec::<String>::new());
 }
 
-/// oci.md: container root can rename /opt/gpuslice away. Not so a mount in the root.
+/// As oci.md says, root in a container can rename /opt/gpuslice, but not a mount in its root
+/// folder.
 #[test]
 fn the_containers_root_cannot_change_what_it_is_given() {
     if !is_root() {
@@ -54,7 +55,7 @@ fn the_containers_root_cannot_change_what_it_is_given() {
          rm -f etc/ld.so.preload; mv etc/ld.so.preload x; rm -f .gpuslice/ledger/ledger; umount -l .gpuslice; \
          mount -t tmpfs t .gpuslice; mount -o remount,rw,bind .gpuslice; true"
     );
-    // Everything that root may without CAP_SYS_ADMIN, as runtimes start containers.
+    // Root tries every change without CAP_SYS_ADMIN, as runtimes start containers.
     let said = container.run_inside(&[
         "setpriv",
         "--bounding-set",
@@ -107,7 +108,7 @@ fn a_user_namespace_is_entered_as_its_own_root() {
     let host = Host::new();
     let mut container = host.container("c1");
     container.dies();
-    // The maps of a namespace are written from outside of it.
+    // Only a process outside the namespace can write its id maps.
     let mut child = Command::new("unshare")
         .args(["--user", "--mount", "sh", "-c", "read go; exec sleep 600"])
         .stdin(std::process::Stdio::piped())
@@ -169,8 +170,8 @@ fn create_container(container: &Container<'_>) -> Output {
     container.run_inside(&["sh", "-c", &command])
 }
 
-/// Some runtimes' configurations have only this stage. The hook is then in the container's mount
-/// namespace already, and the number that it is told means another process.
+/// Some configurations have only this stage. The hook then already runs in the container's mount
+/// namespace, where the pid in its state means another process.
 #[test]
 fn at_create_container_alone_the_whole_work_is_done() {
     if !is_root() {
@@ -184,7 +185,7 @@ fn at_create_container_alone_the_whole_work_is_done() {
     }
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
     assert!(container.inside(".gpuslice/ledger/ledger").exists());
-    // After createRuntime it has nothing to do, and does nothing.
+    // After createRuntime this stage has nothing left to do.
     let container = host.container("c2");
     container.is_given_its_slice();
     let own = container.bundle.display().to_string();
@@ -201,7 +202,8 @@ fn at_create_container_alone_the_whole_work_is_done() {
     assert_eq!(mounts(), before);
 }
 
-/// What is mounted at that stage only the container sees: nobody would know of its promise.
+/// A mount made at that stage is visible only in the container, so no other slice would know of its
+/// promise.
 #[test]
 fn unified_memory_is_refused_at_create_container() {
     if !is_root() {
@@ -221,7 +223,7 @@ fn unified_memory_is_refused_at_create_container() {
     container.is_given_its_slice();
 }
 
-/// CVE of the toolkit 1.18: what a container mounts must not appear on the host.
+/// A CVE of the toolkit 1.18: a mount that a container makes must not appear on the host.
 #[test]
 fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     if !is_root() {
@@ -230,7 +232,7 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     let host = Host::new();
     let mut container = host.container("c1");
     container.dies();
-    // The host's own mounts, shared as systemd makes them, and a container that receives them.
+    // The host shares its mounts, as systemd does, and the container receives them.
     let run = host.path("run").display().to_string();
     let shared = ["--bind", &run, &run];
     let mut mount = Command::new("mount");
@@ -256,7 +258,7 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     let _ = patience::lines(&mut child, "a container's first process").next();
     std::mem::swap(&mut container.process, &mut child);
     container.is_given_its_slice();
-    // Other tests mount things at the same time.
+    // Count only this host's mounts, because other tests mount at the same time.
     let own = host.path("").display().to_string();
     let count = || {
         let table = text("/proc/self/mountinfo".into());
@@ -290,8 +292,8 @@ fn what_a_container_mounts_over_its_slice_does_not_appear_on_the_host() {
     assert!(patience::output(umount.args(["-l", &run])).status.success());
 }
 
-/// The static hook cannot ask the driver: it has the host's own command do so, in an environment
-/// that nobody else has a say in.
+/// The static hook cannot query the driver. It lets the host's own command do so, in an environment
+/// that nothing else can influence.
 #[test]
 fn a_list_of_gpus_that_is_not_there_is_made_first() {
     if !is_root() {
@@ -312,7 +314,7 @@ fn a_list_of_gpus_that_is_not_there_is_made_first() {
     fs::write(&command, script).unwrap();
     let allow = |mode| fs::set_permissions(&command, fs::Permissions::from_mode(mode)).unwrap();
     host.policy(&format!("command = {:?}", command.display().to_string()));
-    // Nobody waits for the driver who asks for no slice.
+    // A container that requests no slice does not wait for the driver.
     let none = host.asking("none", &[]);
     none.is_given_its_slice();
     assert!(!said.exists());
@@ -341,7 +343,7 @@ fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
     let host = Host::new();
     fs::remove_file(host.run("devices.json")).unwrap();
     let (command, pid) = (host.path("gpuslice"), host.path("pid"));
-    // As one hangs that asks the driver in a process of its own.
+    // The command hangs as one does that queries the driver in a child process.
     let script = format!(
         "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $! > {}\nwhile :; do wait; done\n",
         pid.display()
@@ -350,7 +352,10 @@ fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
     fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
     host.policy(&format!("command = {:?}", command.display().to_string()));
     host.asking("none", &[]).is_given_its_slice();
-    assert!(!pid.exists(), "nobody waits who asks for nothing");
+    assert!(
+        !pid.exists(),
+        "a container without a request queried the driver"
+    );
     let start = std::time::Instant::now();
     let refused = host.container("c1").is_refused();
     assert!(start.elapsed().as_secs() < 60, "{refused}");
@@ -364,7 +369,7 @@ fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
     let asks = text(pid);
     let stat = || fs::read_to_string(format!("/proc/{}/stat", asks.trim()));
     while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(start.elapsed().as_secs() < 60, "it still asks");
+        assert!(start.elapsed().as_secs() < 60, "the command was not killed");
         std::thread::yield_now();
     }
 }

@@ -1,11 +1,12 @@
-//! Slices as seen from another pid or time namespace: what cannot be seen is not taken for dead.
+//! Slices seen from another pid or time namespace: a process that cannot be seen is not considered
+//! dead.
 //! Touches: namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root, patience};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the hook of another container in new namespaces.
+/// Runs the hook for a container in new namespaces.
 fn hook_in(host: &Host, unshare: &[&str], container: &Container<'_>) -> Output {
     let mut hook = Command::new("unshare")
         .args(unshare)
@@ -41,7 +42,7 @@ fn a_hook_in_another_pid_namespace_frees_no_living_container_and_says_so() {
     first.is_given_its_slice();
     let left = host.left();
     let second = host.asking("second", &[("gpuslice.io/memory", "20GiB")]);
-    // Its first process is none there.
+    // That namespace has no process with the container's pid.
     let done = hook_in(&host, &["--pid", "--mount-proc"], &second);
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(!done.status.success(), "{said}");

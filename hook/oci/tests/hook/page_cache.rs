@@ -1,4 +1,4 @@
-//! Models' pages leave the page cache before a container starts and after it has stopped.
+//! The pages of model files are dropped before a container starts and after it has stopped.
 //! Touches: files on a disk; mount namespaces of its own. Needs root.
 
 use crate::support::{Host, is_root, patience};
@@ -30,12 +30,12 @@ fn resident(path: &Path) -> usize {
         .unwrap()
 }
 
-/// Nobody has dropped the file. The kernel may have taken back some of its pages.
+/// Whether the file is still cached. The kernel may have evicted some of its pages.
 fn is_cached(path: &Path) -> bool {
     resident(path) > LENGTH / 2
 }
 
-/// A folder on a disk; a tmpfs has no other place for its pages.
+/// Makes a folder on a disk, because the pages of a tmpfs cannot be dropped.
 fn folder() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let on_disk = nix::sys::statfs::statfs(folder.path())
@@ -97,7 +97,7 @@ fn a_policys_mounts_are_dropped_before_the_start_and_after_the_stop() {
     assert_eq!(resident(&file), 0);
     assert_eq!(fs::read(&file).unwrap().len(), LENGTH);
     assert!(is_cached(&file));
-    // The bundle is gone by then.
+    // The bundle is gone when the runtime calls poststop.
     fs::remove_file(&config).unwrap();
     assert!(container.hook(&["poststop"]).status.success());
     assert_eq!(resident(&file), 0);

@@ -1,4 +1,4 @@
-//! A pod that shares one slice, one container of which has a lower limit of NVIDIA's toolkit
+//! A pod whose containers share a slice. One of them has a lower limit of NVIDIA's toolkit
 //! (NVIDIA_GPU_MEMORY_LIMIT).
 //! Touches: mount namespaces of its own. Needs root.
 
@@ -6,7 +6,7 @@ use crate::support::{CARD, Container, Host, is_root};
 use serde_json::{Value, json};
 use std::fs;
 
-/// A container of the pod, whose slice has 12 GiB.
+/// Returns a container of the pod, whose slice has 12 GiB.
 fn of_pod<'a>(host: &'a Host, id: &str) -> Container<'a> {
     host.asking(
         id,

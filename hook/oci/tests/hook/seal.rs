@@ -1,4 +1,4 @@
-//! Sealed ledgers, made as the hook makes them.
+//! Ledgers that are sealed as the hook seals them.
 //! Touches: mounts in a namespace of this test's own; needs root.
 
 use gpuslice_config::ledger::{Kind, Ledger, Open, Snapshot, size_for};

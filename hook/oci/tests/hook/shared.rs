@@ -1,4 +1,4 @@
-//! What slices have together: a pod's ledger, the promises of a machine with unified memory.
+//! State that slices share: the ledger of a pod, and the promises of a machine with unified memory.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, SPARKS_MEMINFO, is_root, text};
@@ -44,7 +44,8 @@ fn the_containers_of_a_pod_share_one_ledger_until_the_last_is_gone() {
     let slice = fs::read_dir(host.run("slices")).unwrap().next().unwrap();
     let slice = slice.unwrap().path().file_stem().unwrap().to_owned();
     assert!(host.run("ledgers").join(&slice).join("ledger").exists());
-    // Who sees the slice's name, and knows how the sandbox's id begins, does not come in.
+    // A stranger that knows the slice's name and the start of the sandbox's id cannot join the
+    // slice.
     let stranger = |id: &str, sandbox: &str, namespace: &str| {
         let annotations = [
             ("gpuslice.io/memory", "20GiB"),
@@ -83,7 +84,8 @@ fn on_unified_memory_a_container_has_its_own_promise_and_reads_the_others() {
     let one = asking("one", "60GiB");
     one.is_given_its_slice();
     assert_eq!(text(one.inside(".gpuslice/meminfo")), SPARKS_MEMINFO);
-    // 100 - 8 - 60 = 32 are left, and not more until the first has spent some.
+    // 100 - 8 - 60 = 32 GiB are left. More is free only when the first container has spent some of
+    // its promise.
     let two = asking("two", "40GiB");
     let said = two.is_refused();
     assert!(
@@ -150,7 +152,8 @@ fn an_over_committed_slice_takes_nothing_from_those_admitted_before() {
             .unwrap()
             .starts_with(b"spent")
     );
-    // The hook may be configured twice: it stays with what was promised, and says it once.
+    // The hook may be configured twice. The second call keeps the promise and prints no second
+    // message.
     two.is_given_its_slice();
     assert_eq!(promises(), both);
     for container in [&two, &admitted] {
@@ -159,8 +162,7 @@ fn an_over_committed_slice_takes_nothing_from_those_admitted_before() {
     assert_eq!(host.left(), Vec::<String>::new());
 }
 
-/// A tenant may make its own promise longer than promises are; there is room for others all
-/// the same.
+/// A tenant may extend its own promise file, but there is still room for the promises of others.
 #[test]
 fn a_tenant_cannot_fill_the_promises() {
     if !is_root() {
@@ -183,8 +185,8 @@ fn a_tenant_cannot_fill_the_promises() {
     );
 }
 
-/// What `gpuslice run` of an earlier version, or one without the right to mount, has left: the folder
-/// for itself alone, its lock and its promise.
+/// The state that `gpuslice run` of an earlier version leaves, or one without the right to mount: a
+/// private folder with its lock and its promise.
 #[test]
 fn a_run_before_the_first_container_keeps_no_container_from_starting() {
     if !is_root() {
@@ -202,7 +204,8 @@ fn a_run_before_the_first_container_keeps_no_container_from_starting() {
     let spent = (4u64 << 30).to_le_bytes();
     fs::write(host.run(&promise), spent).unwrap();
     own(&promise, 0o644);
-    // 100 GiB are available, 8 kept, 6 promised to the run: 86 are left.
+    // 100 GiB are available, 8 GiB are reserved, and 6 GiB are promised to the run: 86 GiB are
+    // left.
     let second = host.asking("second", &[("gpuslice.io/memory", "87GiB")]);
     let said = second.is_refused();
     assert!(said.contains("held by model (pid 1) 6.00 GiB"), "{said}");
@@ -212,7 +215,7 @@ fn a_run_before_the_first_container_keeps_no_container_from_starting() {
     let facts = |name: &str| fs::metadata(host.run(name)).unwrap();
     assert_eq!(facts("").mode() & 0o777, 0o711);
     assert_eq!(facts("promises").mode() & 0o777, 0o755);
-    // The promises have a file system of their own, which a tenant cannot grow.
+    // The promises have a file system of their own, so a tenant cannot fill the host's.
     assert_ne!(facts("promises").dev(), facts("").dev());
     let fill = "head -c 300000000 /dev/zero >>\"$0\"; stat -c %s \"$0\"";
     let file = first.inside(".gpuslice/promise");

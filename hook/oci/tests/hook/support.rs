@@ -1,5 +1,5 @@
-//! A host and containers without a runtime: a process in a mount namespace of its own stands for
-//! a container's first process, the hook is run as a runtime runs it.
+//! A simulated host with containers but no runtime. A process in a mount namespace of its own
+//! stands for a container's first process. The hook is run as a runtime runs it.
 //! Touches: a temporary folder, child processes. Needs root.
 
 #[allow(dead_code, reason = "other test packages use the rest")]
@@ -17,12 +17,12 @@ pub const SPARK: &str = "GPU-b10aaaaa-4444-4555-8666-777788880000";
 pub const SPARKS_MEMINFO: &str =
     "MemTotal: 127600748 kB\nMemFree: 1000 kB\nMemAvailable: 104857600 kB\n";
 
-/// The text of a file.
+/// Reads a file as text.
 pub fn text(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Says once that a machine cannot run these tests. On CI they run.
+/// Returns whether this machine can run these tests, and prints a line if not. On CI they do run.
 pub fn is_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
@@ -55,14 +55,14 @@ impl Host {
             24u64 << 30
         ));
         host.policy("");
-        // Any library of glibc's own will load wherever its libc is.
+        // A library of glibc itself loads wherever its libc is.
         let library = host.path("usr/lib/gpuslice/libgpuslice.so");
         fs::copy(system("libdl.so.2"), &library).unwrap();
         fs::set_permissions(&library, fs::Permissions::from_mode(0o644)).unwrap();
         host
     }
 
-    /// A host with one GPU that shares its memory: 100 GiB of it are available.
+    /// A host with one GPU that shares the host's memory, of which 100 GiB are available.
     pub fn spark() -> Host {
         let host = Host::new();
         host.devices(&format!(
@@ -86,13 +86,13 @@ impl Host {
         fs::write(self.run("devices.json"), text).unwrap();
     }
 
-    /// These containers have no cgroups that a driver could limit.
+    /// Writes the policy. Driver limits are off, because these containers have no cgroups.
     pub fn policy(&self, text: &str) {
         let text = format!("driver-limits = \"off\"\n{text}");
         fs::write(self.path("etc/gpuslice/config.toml"), text).unwrap();
     }
 
-    /// A container that asks for 8 GiB, created and not started.
+    /// Creates a container that requests 8 GiB, but does not start it.
     pub fn container(&self, id: &str) -> Container<'_> {
         self.asking(id, &[("gpuslice.io/memory", "8GiB")])
     }
@@ -119,7 +119,7 @@ impl Host {
         }
     }
 
-    /// One libc for all images, as layers have it: two hundred copies fill a small disk.
+    /// One libc for all images, as layers share it. Two hundred copies would fill a small disk.
     fn libc(&self) -> PathBuf {
         let libc = self.path("libc.so.6");
         if !libc.exists() {
@@ -128,7 +128,7 @@ impl Host {
         libc
     }
 
-    /// What is left of containers and slices on the host.
+    /// Lists the files of containers and slices that are left on the host.
     pub fn left(&self) -> Vec<String> {
         let folders = ["slices", "containers", "ledgers", "promises"];
         let names = folders.iter().flat_map(|folder| {
@@ -161,7 +161,7 @@ impl Drop for Host {
     }
 }
 
-/// The least that counts as a glibc image.
+/// Makes the smallest root that counts as a glibc image.
 pub fn image(rootfs: &Path, libc: &Path) {
     for folder in [
         "etc",
@@ -193,7 +193,7 @@ fn system(name: &str) -> PathBuf {
     found.find(|path| path.exists()).unwrap()
 }
 
-/// A process in a mount namespace of its own, which is there when this returns.
+/// Starts a process in a mount namespace of its own. The namespace exists when this returns.
 fn first_process() -> Child {
     let mut child = Command::new("unshare")
         .args([
@@ -228,13 +228,13 @@ impl Container<'_> {
         self.bundle.join("rootfs")
     }
 
-    /// Below the container's root, as the container sees it.
+    /// A path below the container's root, as the container sees it.
     pub fn inside(&self, name: &str) -> PathBuf {
         let seen = format!("/proc/{}/root{}", self.pid(), self.rootfs().display());
         Path::new(&seen).join(name)
     }
 
-    /// What a runtime writes to a hook.
+    /// The state that a runtime writes to a hook.
     pub fn state(&self) -> String {
         serde_json::json!({
             "ociVersion": "1.0.2", "id": self.id, "status": "creating", "pid": self.pid(),
@@ -247,20 +247,20 @@ impl Container<'_> {
         hook(self.host, arguments, &self.state())
     }
 
-    /// Runs the hook, which must succeed in silence.
+    /// Runs the hook, which must succeed without a message.
     pub fn is_given_its_slice(&self) {
         let said = self.hook(&["createRuntime"]);
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     }
 
-    /// Runs the hook, which must refuse. What it says is returned.
+    /// Runs the hook, which must refuse. Returns its message.
     pub fn is_refused(&self) -> String {
         let said = self.hook(&["createRuntime"]);
         assert_eq!(said.status.code(), Some(1), "{said:?}");
         String::from_utf8(said.stderr).unwrap()
     }
 
-    /// Runs something in the container's mount namespace.
+    /// Runs a command in the container's mount namespace.
     pub fn run_inside(&self, command: &[&str]) -> Output {
         let pid = self.pid().to_string();
         let mut nsenter = Command::new("nsenter");
@@ -293,7 +293,7 @@ pub fn hook(host: &Host, arguments: &[&str], state: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // One that does not read its input has closed it.
+    // A hook that does not read its input has closed it, so the write may fail.
     let _ = hook.stdin.take().unwrap().write_all(state.as_bytes());
     patience::ended(hook, &format!("gpuslice-hook {}", arguments.join(" ")))
 }

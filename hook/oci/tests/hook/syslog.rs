@@ -1,4 +1,5 @@
-//! The host's log names the reason for which a container was refused, because crun does not show it.
+//! The host's log gives the reason for which a container was refused, because crun does not show
+//! it.
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Host, is_root};
@@ -24,7 +25,7 @@ fn a_refusal_is_in_the_hosts_log() {
     };
     let big = host.asking("big", &[("gpuslice.io/memory", "20GiB")]);
     big.is_given_its_slice();
-    assert_eq!(next(), None, "what goes well is no news");
+    assert_eq!(next(), None, "a success is not logged");
 
     let other = host.asking("other", &[("gpuslice.io/memory", "8GiB")]);
     let said = other.is_refused();
@@ -33,10 +34,10 @@ fn a_refusal_is_in_the_hosts_log() {
         .strip_prefix("gpuslice: ")
         .unwrap()
         .to_owned();
-    assert!(said.contains("big"), "it names who holds the rest: {said}");
+    assert!(said.contains("big"), "the holder is not named: {said}");
     assert_eq!(next(), Some(format!("other is refused: {said}")));
 
-    // A container that starts without its slice is named, too.
+    // The log also names a container that starts without its slice.
     let old = host.container("old");
     fs::remove_dir_all(old.rootfs().join("lib64")).unwrap();
     let _ = fs::remove_file(old.rootfs().join("lib/ld-linux-aarch64.so.1"));
@@ -49,14 +50,15 @@ fn a_refusal_is_in_the_hosts_log() {
     );
     host.policy("");
 
-    // There /dev is the container's, and --dry-run keeps nobody from starting.
+    // At createContainer /dev is the container's, and --dry-run refuses no container. So neither
+    // writes to the log.
     for arguments in [&["createContainer"][..], &["--dry-run", "createRuntime"]] {
         other.hook(arguments);
         assert_eq!(next(), None, "{arguments:?}");
     }
 }
 
-/// NVIDIA's toolkit sets its limit by a variable that an image may set, and without a look at ours.
+/// NVIDIA's toolkit takes its limit from a variable that an image may set, and ignores ours.
 #[test]
 fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
     if !is_root() {

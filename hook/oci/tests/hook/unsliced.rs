@@ -43,7 +43,7 @@ fn a_container_that_starts_because_the_host_failed_is_recorded() {
     assert_eq!(kept["name"], "server");
     assert_eq!(kept["devices"], serde_json::json!([]));
 
-    // It takes no memory from others.
+    // The record claims no memory.
     fs::write(host.run("devices.json"), devices).unwrap();
     host.asking("c2", &[("gpuslice.io/memory", "24GiB")])
         .is_given_its_slice();
@@ -69,7 +69,7 @@ fn a_container_whose_second_hook_succeeds_has_its_slice_and_one_record() {
     let kept = record(&host, "c1");
     assert_eq!(kept["containers"][0]["no_slice"], Value::Null, "{kept}");
     assert_eq!(kept["devices"][0]["memory"], 8u64 << 30, "{kept}");
-    // Its first process holds the memory: a container of 24 GiB does not fit beside it.
+    // Now the first process holds memory, so a container of 24 GiB no longer fits.
     host.asking("c2", &[("gpuslice.io/memory", "24GiB")])
         .is_refused();
 }

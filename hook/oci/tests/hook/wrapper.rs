@@ -1,5 +1,5 @@
-//! `gpuslice-runtime` with the real runc: containers run, through our hooks, and everything else
-//! is runc's.
+//! `gpuslice-runtime` with the real runc: containers run through our hooks, and every other verb
+//! behaves as in runc.
 //! Touches: runc (tests/setup.sh installs it), as root; folders of its own.
 use crate::support::patience;
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A host of its own, and a bundle whose program is the static hook: an image without a libc,
-/// which no library can be put into.
+/// A host with a bundle whose program is the static hook. This image has no libc, so no library can
+/// be loaded into it.
 struct Host {
     folder: TempDir,
 }
@@ -26,7 +26,7 @@ fn built() -> PathBuf {
 }
 
 impl Host {
-    /// None where no container can be run, which is then said.
+    /// Returns `None` and prints a line if no container can be run.
     fn new() -> Option<Host> {
         let probe = Host::bare();
         let run = probe.tries(Command::new("runc").args(probe.run("probe")));
@@ -114,7 +114,7 @@ impl Host {
         .to_vec()
     }
 
-    /// Two wrappers that start each other would go on for ever: they are killed then.
+    /// Two wrappers that start each other would never end, so a time limit kills them.
     fn tries(&self, command: &mut Command) -> std::io::Result<Output> {
         let command = command.current_dir(self.folder.path());
         patience::output_within(command.stdin(Stdio::null()), Duration::from_secs(60))
@@ -124,8 +124,8 @@ impl Host {
         self.tries(command).unwrap()
     }
 
-    /// What the wrapper does with our options in front of the runtime's: standard output and
-    /// error, and the exit status.
+    /// Runs the wrapper with our options before the runtime's. Returns standard output, standard
+    /// error and the exit status.
     fn wrapped(&self, own: &[&str], arguments: &[String]) -> (String, String, Option<i32>) {
         let mut command = Command::new(self.path("gpuslice-runtime"));
         command.args(["--gpuslice-root".as_ref(), self.folder.path()]);
@@ -139,7 +139,7 @@ impl Host {
     fn hooks(&self) -> Value {
         let text = fs::read_to_string(self.path("bundle/config.json")).unwrap();
         let config: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(config["unknown"], 1, "what nobody knows is still there");
+        assert_eq!(config["unknown"], 1, "an unknown member was lost");
         config["hooks"].clone()
     }
 }
@@ -176,32 +176,32 @@ fn a_container_runs_through_our_hooks_and_leaves_nothing() {
     }
     assert!(
         host.path("run/gpuslice/slices").exists(),
-        "the hook was there"
+        "the hook did not run"
     );
-    assert_eq!(host.slices(), 0, "and has given it back");
+    assert_eq!(host.slices(), 0, "the slice was not removed");
 }
 
 #[test]
 fn a_container_that_the_hook_refuses_does_not_start() {
     let Some(host) = Host::new() else { return };
     host.policy("when-not-injectable = \"refuse\"\n");
-    // Without an annotation, and without the option, it is nobody's business.
+    // A container with neither the annotation nor the option is none of our concern.
     assert_eq!(host.wrapped(&[], &host.run("free")).0, SAYS);
-    // An engine that passes no annotations on says the size by an option.
+    // An engine that does not pass on annotations gives the size by an option.
     let (out, err, status) = host.wrapped(&["--gpuslice-memory=8GiB"], &host.run("refused"));
     assert_eq!((out.as_str(), status), ("", Some(1)));
     assert!(
         err.contains("refuses containers that cannot load libgpuslice.so"),
         "{err}"
     );
-    // More than the card has.
+    // The size exceeds the card.
     host.policy("");
     let (_, err, status) = host.wrapped(&["--gpuslice-memory", "80GiB"], &host.run("large"));
     assert!(status == Some(1) && err.contains("no room for"), "{err}");
     assert_eq!(host.slices(), 0);
 }
 
-/// What a CDI device of this size adds to a configuration.
+/// The edits that a CDI device of this size makes to a configuration.
 fn device(host: &Host, size: &str) -> Value {
     let root = host.folder.path().display().to_string();
     let hook = |stage: &str| {
@@ -225,7 +225,8 @@ fn a_cdi_device_below_the_wrapper_is_admitted_by_its_size() {
         config["hooks"] = hooks.clone();
         fs::write(&file, config.to_string()).unwrap();
     };
-    // The card has 24 GiB: a size that is lost would be no reason to refuse.
+    // The size exceeds the card's 24 GiB. If the size were lost, there would be no reason to
+    // refuse.
     configure(&json!({}), &device(&host, "80GiB"));
     let (_, err, status) = host.wrapped(&[], &host.run("large"));
     assert!(status == Some(1) && err.contains("80.00 GiB"), "{err}");
@@ -235,7 +236,7 @@ fn a_cdi_device_below_the_wrapper_is_admitted_by_its_size() {
     );
     let (_, err, status) = host.wrapped(&[], &host.run("option"));
     assert!(status == Some(1) && err.contains("80.00 GiB"), "{err}");
-    // Two sizes for one GPU.
+    // One GPU has two sizes.
     configure(&json!({}), &device(&host, "8GiB"));
     let (_, err, status) = host.wrapped(&["--gpuslice-memory=2GiB"], &host.run("two"));
     assert!(
@@ -302,7 +303,7 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         eprintln!("not run: no cgroups of version 2 here");
         return;
     }
-    // In place of gpuslice: it writes down what it is called with, and who is in the cgroup.
+    // A script replaces gpuslice. It records its arguments and the processes of the cgroup.
     let (command, told) = (host.path("gpuslice"), host.path("told"));
     let script = format!(
         "#!/bin/sh\nfor word; do echo \"$word\"; done > {0}\ncat \"$3/cgroup.procs\" >> {0}\nenv >> {0}\n",
@@ -329,7 +330,8 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         config.replace("\"linux\":{", &linux),
     )
     .unwrap();
-    // Created and not started: its first process waits, and can be looked at.
+    // The container is created but not started. Its first process waits, so the test can inspect
+    // it.
     run.retain(|word| word != "run");
     run.insert(run.len() - 3, "create".to_owned());
     let mut create = Command::new(host.path("gpuslice-runtime"));
@@ -337,7 +339,7 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         .args(["--gpuslice-root".as_ref(), host.folder.path()])
         .arg("--gpuslice-memory=8GiB")
         .args(&run);
-    // What waits would keep a pipe open.
+    // The waiting process would keep a pipe open.
     let create = create.stdin(Stdio::null()).stdout(Stdio::null());
     let done = create.stderr(Stdio::null()).spawn().unwrap();
     let done = patience::ended(done, "gpuslice-runtime create").status;
@@ -362,7 +364,7 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         asked["pid"].to_string(),
         "the container's process is in it"
     );
-    // Nothing of the engine's environment, and nothing of the image's.
+    // The command gets no variable of the engine or of the image.
     let env = lines[8..]
         .iter()
         .filter(|line| !line.starts_with("PWD=") && !line.starts_with("_="));
@@ -375,8 +377,8 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
 #[test]
 fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
     let Some(host) = Host::new() else { return };
-    // As NVIDIA's legacy runtime does: it adds a prestart hook, and executes the first runtime
-    // of its list.
+    // The stand-in works like NVIDIA's legacy runtime: it adds a prestart hook and executes the
+    // first runtime of its list.
     let (theirs, ran) = (host.path("their-hook"), host.path("ran"));
     let (wrapper, ours) = (host.path("their-runtime"), host.path("gpuslice-runtime"));
     let slices = host.path("run/gpuslice/slices");
@@ -424,7 +426,7 @@ fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
     );
 }
 
-/// A script that stands for a runtime; its folder is the host's.
+/// Writes a script that stands in for a runtime, in the host's folder.
 fn script(host: &Host, name: &str, text: &str) -> PathBuf {
     let path = host.path(name);
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -446,12 +448,12 @@ fn two_wrappers_that_name_each_other_end_with_a_clear_message() {
             assert!(err.contains("executes gpuslice-runtime again"), "{err}");
             assert_eq!((out.as_str(), status), ("", Some(1)));
         } else {
-            // It executes us in its own place: what is below both does the work.
+            // The other wrapper executes ours, and the runtime below both does the work.
             assert!(out.starts_with("runc version") || out.starts_with("crun version"));
             assert_eq!((err.as_str(), status), ("", Some(0)));
         }
     }
-    // Below both is nothing but the two.
+    // Each wrapper has only the other one below it.
     let text = format!(
         "exec {} --gpuslice-root {root} --gpuslice-runtime $0 \"$@\"",
         ours.display()

@@ -1,4 +1,4 @@
-//! The machine and the runtimes themselves, without a hook: what the other tests take for granted.
+//! The machine and the runtimes without a hook. The other tests rely on these properties.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
@@ -11,7 +11,7 @@ use gpuslice_containers::podman::Podman;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::spec::Spec;
 
-/// The simulated card, as CUDA and as NVML tell it.
+/// The memory of the simulated card, as CUDA and as NVML report it.
 const CARD: [u64; 2] = [25_438_126_080, 25_769_803_776];
 
 fn sees_the_whole_card(engine: &mut dyn Engine) {
@@ -49,12 +49,18 @@ fn a_machine_changes_nothing_below_it_and_leaves_nothing() {
         .ok();
     let after = host.changes();
     assert!(after.contains("etc/gpuslice-was-here"), "{after}");
-    assert!(after.contains("etc/passwd c"), "a removal: {after}");
+    assert!(
+        after.contains("etc/passwd c"),
+        "the removal is not listed: {after}"
+    );
     assert_ne!(before, after);
     let sleeper = host.spawn("sleep", &["1000000"], "/run/log");
     drop(host);
     let mut sleeper = sleeper;
-    assert!(patience::ends(&mut sleeper), "it outlives its machine");
+    assert!(
+        patience::ends(&mut sleeper),
+        "the process outlives its machine"
+    );
     assert!(!std::path::Path::new("/etc/gpuslice-was-here").exists());
     assert!(std::path::Path::new("/etc/passwd").exists());
     let mut find = std::process::Command::new("find");

@@ -7,7 +7,8 @@ use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
 
-/// A run as on a real machine: its promise lies where those of containers lie.
+/// Runs gpuslice as on a real machine, so that its promise is in the folder of the containers'
+/// promises.
 fn run(host: &Host, memory: &str, command: &str) -> String {
     let script = format!("GPUSLICE_SIM=gb10 gpuslice run --memory {memory} -- {command}");
     host.sh(&script).ok()

@@ -1,4 +1,4 @@
-//! A hook that is killed, at every step: the container does not start, and what is left is collected.
+//! The hook is killed at every step. The container does not start, and the remains are collected.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -9,7 +9,8 @@ use gpuslice_containers::spec::{Spec, hook};
 use gpuslice_hook::base::crash_points::CRASH_POINTS;
 use serde_json::json;
 
-/// A root whose file system cannot be written takes the longest way; outside, unified memory has promises.
+/// The root of the container. A read-only file system takes the hook through most of its steps. On
+/// a machine with unified memory, promises add steps to the stages outside the container.
 const ROOT: &str = "/run/bundles/killed/rootfs";
 
 fn prepare(host: &Host, oci: &Oci, spec: &Spec) {
@@ -25,7 +26,7 @@ fn a_hook_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
     if !ready() {
         return;
     }
-    // At createContainer unified memory is refused.
+    // At createContainer the hook refuses unified memory.
     for (stage, gpus) in [("createRuntime", "gb10"), ("createContainer", "h200")] {
         let host = Host::with(gpus);
         let mut spec = Spec::new("killed").memory("80GiB");
@@ -45,13 +46,13 @@ fn a_hook_killed_at_any_step_leaves_no_mount_no_file_and_no_budget() {
                 assert!(done.out.contains("killed"), "{case}: {done:?}");
                 reached.push(step);
             }
-            // No poststop: the runtime knows of no hook that ran.
+            // No poststop follows, because for the runtime no hook has run.
             oci.remove("killed");
             host.run("gpuslice", &["gc"]).ok();
             assert_nothing_left(&host);
             assert_eq!(host.changes(), before, "{case}");
 
-            // Nobody has called it at this step: the next start does as much itself.
+            // After this crash no gc runs: the next start collects the remains itself.
             prepare(&host, &oci, &spec);
             let _ = oci.run("killed");
             oci.remove("killed");

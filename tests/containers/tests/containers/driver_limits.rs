@@ -1,5 +1,5 @@
-//! The driver's own limit of a container's cgroup, however the container ends, and beside the limit
-//! that NVIDIA's toolkit sets. Both backends of the driver are simulated.
+//! The driver's own limit on a container's cgroup: it is removed however the container ends, and it
+//! works with the limit of NVIDIA's toolkit. Both backends of the driver are simulated.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
@@ -19,8 +19,8 @@ const MISC: &str = "rtx3090@615-misc";
 const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const NAME: &str = "limited";
 
-/// In place of gpuslice on the host. The hook clears the environment, in which the simulated driver is
-/// told which machine it is; and something may be killed before the limit is set, or after.
+/// Replaces gpuslice on the host. The hook clears the environment, so this script names the
+/// simulated machine again. It can also kill a process before or after the limit is set.
 const COMMAND: &str = r#"#!/bin/sh
 export GPUSLICE_SIM=@GPU GPUSLICE_SIM_STATE=/run/sim
 way=$(cat /run/way)
@@ -39,7 +39,7 @@ esac
 exit $code
 "#;
 
-/// A machine whose cgroups are of version 2 alone, as the driver's limits require.
+/// Makes a machine with cgroups of version 2 alone, as the driver's limits require.
 fn machine(gpu: &str) -> Host {
     let host = Host::with(gpu);
     host.sh("umount -l /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo none >/run/way")
@@ -53,7 +53,8 @@ fn machine(gpu: &str) -> Host {
     host
 }
 
-/// A container of 6 GiB whose cgroup has no rules for devices: crun's need more rights than tests have.
+/// A container of 6 GiB whose cgroup has no device rules, because crun's rules need more rights
+/// than the tests have.
 fn limited(host: &Host, oci: &Oci<'_>, gpu: &'static str, command: &[&str]) -> (Spec, Value) {
     let mut spec = Spec::new(NAME).memory("6GiB").running(command);
     spec.gpus = gpu;
@@ -63,7 +64,8 @@ fn limited(host: &Host, oci: &Oci<'_>, gpu: &'static str, command: &[&str]) -> (
     (spec, config)
 }
 
-/// The driver's limits of a cgroup, soft and hard, and the sum of all dmem.min values below it.
+/// Returns the driver's limits of a cgroup, soft and hard, and the sum of all dmem.min values below
+/// it.
 fn kept(host: &Host, cgroup: &str) -> (Option<(u64, u64)>, u64) {
     let machine = Machine::open(&host.path("/run/sim")).expect("the simulated machine");
     let cgroup = format!("/{}{cgroup}", host.name());
@@ -93,7 +95,7 @@ const ENDS: [End; 6] = [
 ];
 
 impl End {
-    /// The process that the stand-in for gpuslice kills.
+    /// The process that the script in place of gpuslice kills.
     fn way(self) -> &'static str {
         match self {
             End::RuntimeKilled => "runtime",
@@ -110,7 +112,7 @@ fn live_and_end(host: &Host, oci: &Oci<'_>, runtime: &str, end: End, case: &str)
     let done = oci.run(NAME);
     let started = end.way() == "none";
     if end == End::RuntimeKilled {
-        // A detached crun has another process that reports success.
+        // A detached crun has a second process, which reports success.
         let killed = std::fs::read_to_string(host.path("/run/killed"));
         assert!(killed.is_ok_and(|name| name.trim() == runtime), "{case}");
     } else {
@@ -125,7 +127,7 @@ fn live_and_end(host: &Host, oci: &Oci<'_>, runtime: &str, end: End, case: &str)
         End::InitKilled => "kill -9 $(cat $group/cgroup.procs)",
         _ => "true",
     };
-    // An engine or systemd removes the remains of a killed runtime, the cgroup last.
+    // An engine or systemd removes the remains of a killed runtime. The cgroup is removed last.
     let script = format!(
         "group=/sys/fs/cgroup/{name}/pods/{NAME}
          {to_end}
@@ -149,7 +151,8 @@ fn live_and_end(host: &Host, oci: &Oci<'_>, runtime: &str, end: End, case: &str)
     assert_eq!(left, [(None, 0); 3], "{case}");
 }
 
-/// How many containers are started on each backend: each runtime and each end once; a thousand in `make check-all`.
+/// The number of containers on each backend. By default each runtime meets each end once; `make
+/// check-all` starts a thousand.
 fn starts() -> usize {
     let wanted = std::env::var("GPUSLICE_LIMITED_STARTS");
     wanted.map_or(12, |starts| starts.parse().expect("a number"))
@@ -162,7 +165,7 @@ fn no_guarantee_and_no_slice_is_left_however_containers_end() {
     }
     for gpu in [DMEM, MISC] {
         let host = machine(gpu);
-        // The container ends when it is told to, or with its machine.
+        // The container ends on request, or with its machine.
         let wait = "until [ -e /state/exit ]; do /usr/bin/busybox usleep 1000; done";
         let oci = RUNTIMES.map(|runtime| Oci::new(&host, runtime, "createRuntime"));
         let (spec, config) = limited(&host, &oci[0], gpu, &["/usr/bin/bash", "-c", wait]);
@@ -183,7 +186,8 @@ fn no_guarantee_and_no_slice_is_left_however_containers_end() {
     }
 }
 
-/// The hooks of a container to which NVIDIA's toolkit gives a limit in front of our hook, or behind it.
+/// The hooks of a container with a limit of NVIDIA's toolkit. The toolkit's hook runs before or
+/// after ours.
 fn with_toolkit(gpu: &str, first: bool) -> Value {
     let theirs = json!({
         "path": "/usr/bin/nvidia-cdi-hook",
@@ -199,9 +203,10 @@ fn with_toolkit(gpu: &str, first: bool) -> Value {
 
 const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 
-/// The toolkit sets its limit without a look at ours. Where its hook runs first, the lower of the two
-/// holds; where it runs last and sets more, the driver allows more than the slice, and the host's log
-/// says so. What it guarantees is left in ancestors, as NVIDIA documents: nothing of that is ours.
+/// The toolkit sets its limit without regard to ours. If its hook runs first, the lower of the two
+/// limits holds. If it runs last and sets a higher limit, the driver allows more than the slice,
+/// and the host's log says so. The toolkit leaves its guarantees in ancestor cgroups, as NVIDIA
+/// documents; none of them is ours.
 #[test]
 fn beside_nvidias_toolkit_the_lower_limit_holds_or_the_log_says_why_not() {
     if !ready() {
@@ -212,7 +217,7 @@ fn beside_nvidias_toolkit_the_lower_limit_holds_or_the_log_says_why_not() {
         let stand_in = place::package().join("nvidia-memory-limits.py");
         let stand_in = std::fs::read(stand_in).expect("the stand-in");
         host.write("/usr/bin/nvidia-cdi-hook", stand_in);
-        // Runtimes drop what a hook says that succeeds.
+        // Runtimes discard the output of a hook that succeeds.
         let hook = "#!/bin/sh\nexec /usr/bin/gpuslice-hook.own \"$@\" 2>>/run/hook.err\n";
         host.sh("mv /usr/bin/gpuslice-hook /usr/bin/gpuslice-hook.own")
             .ok();
@@ -240,7 +245,7 @@ fn beside_nvidias_toolkit_the_lower_limit_holds_or_the_log_says_why_not() {
                 let held = if raised { theirs } else { theirs.min(6) } * GIB;
                 let said = kept(&host, &format!("/pods/{NAME}")).0;
                 assert_eq!(said, Some((held, held)), "{case}");
-                // Programs see the lower of the two limits in any case.
+                // Programs see the lower of the two limits in either order.
                 let check = Check::run(&oci, NAME);
                 assert!(check.consistent(), "{case}: {}", check.json());
                 assert_eq!(check.totals(), [theirs.min(6) * GIB], "{case}");

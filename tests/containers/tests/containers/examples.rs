@@ -1,4 +1,4 @@
-//! The examples that packages ship run as they are, but for their images.
+//! The examples that packages ship run unchanged, except for their images.
 
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::{Done, Host};
@@ -16,7 +16,7 @@ fn example(name: &str) -> String {
     std::fs::read_to_string(examples.join(name)).unwrap()
 }
 
-/// What `nvidia-ctk cdi generate` would have written, for the simulated driver.
+/// Writes the specification that `nvidia-ctk cdi generate` would write, for the simulated driver.
 fn device(host: &Host) {
     let spec = Spec::new("");
     let mounts: Vec<_> = spec
@@ -35,7 +35,7 @@ fn device(host: &Host) {
     host.write("/etc/cdi/nvidia.json", cdi.to_string());
 }
 
-/// The images that an example names, all of them a Debian.
+/// Makes the images that an example names; each is a Debian.
 fn images(host: &Host, text: &str) {
     for line in text.lines().map(str::trim) {
         let named = line
@@ -63,7 +63,7 @@ fn the_compose_file_starts_two_engines_in_their_slices() {
     let text = example("compose.yaml");
     images(&host, &text);
     host.write("/srv/engines/compose.yaml", &text);
-    // These images have no engine, and this machine no network.
+    // The images contain no engine, and the machine has no network.
     let idle = json!({"network_mode": "none", "command": ["/usr/bin/sleep", "1000000"]});
     let instead = json!({"services": {"chat": &idle, "embeddings": &idle}});
     host.write("/srv/engines/test.yaml", instead.to_string());
@@ -92,7 +92,8 @@ fn the_quadlet_starts_its_container_in_its_slice() {
     device(&host);
     let text = example("llama-server.container");
     images(&host, &text);
-    // What podman's generator makes of each key; Debian's podman is older than quadlets.
+    // Translates each key as podman's generator does, because Debian's podman is older than
+    // quadlets.
     let mut options = vec![format!("--cgroup-parent=/{}", host.name())];
     let mut image = String::new();
     let (_, container) = text.split_once("[Container]\n").unwrap();

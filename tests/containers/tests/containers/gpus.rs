@@ -9,7 +9,7 @@ use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
 use serde_json::json;
 
-/// Starts a container that is given one GPU, as CDI and device plugins give it: by its node.
+/// Starts a container with one GPU, which CDI and device plugins assign by its device node.
 fn with_gpu(oci: &Oci<'_>, spec: &Spec, minor: u32) -> Done {
     let mut config = oci.config(spec);
     config["linux"]["devices"] = json!([
@@ -33,7 +33,7 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
         spec.gpus = "2xh200";
         spec
     };
-    // Two of 100 GiB are too much for either GPU, and fit on two.
+    // Two slices of 100 GiB exceed either GPU, but one fits on each.
     for (name, minor) in [("first", 0), ("second", 1)] {
         with_gpu(&oci, &spec(name), minor).ok();
         assert_sliced(&oci, name, 100 * GIB);
@@ -42,14 +42,15 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
     assert_ne!(third.code, 0, "{third:?}");
     let said = "GPU 1 (NVIDIA H200, 139.81 GiB) has 39.81 GiB left, 100.00 GiB are asked for: held by second";
     assert!(third.out.contains(said), "{third:?}");
-    // One that may be given any GPU counts on all of them.
+    // A container that may use any GPU counts on all of them.
     let mut config = oci.config(&spec("any"));
     config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
     oci.prepare_as(&spec("any"), &config);
     let any = oci.run("any");
     assert_ne!(any.code, 0, "there is no room");
     assert!(any.out.contains("held by first"), "{any:?}");
-    // A sidecar, or kubectl debug, has the pod's annotation and no GPU: it takes no room of any.
+    // A sidecar or kubectl debug has the pod's annotation and no GPU, so it takes no memory of any
+    // GPU.
     let id = oci.start(&spec("sidecar")).expect("it starts on full GPUs");
     let record = std::fs::read_to_string(host.path("/run/gpuslice/slices/sidecar.json"));
     let record: serde_json::Value = serde_json::from_str(&record.expect("it")).expect("JSON");
@@ -61,10 +62,10 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
     assert_nothing_left(&host);
 }
 
-/// Where a card of the newest driver is described, for the machine and for its containers.
+/// The file that describes a card with the newest driver, for the machine and its containers.
 const NEWER: &str = "/run/build/tmp/newer-driver.toml";
 
-/// What allocates without our library: none is preloaded on the host.
+/// Allocates without our library, which is not preloaded on the host.
 const ALLOCATE: &str = r#"
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -81,15 +82,15 @@ fn where_the_driver_has_limits_it_holds_the_containers_cgroup_too() {
     }
     let card = include_str!("../../../sim/scenarios/rtx3090.toml");
     let newer = card.replace("cuda = 13000", "cuda = 13040\nmemory_limits = \"dmem\"");
-    assert_ne!(card, newer, "the card's driver is another");
+    assert_ne!(card, newer, "the scenario has no such driver version");
     let file = place::target().join("tmp/newer-driver.toml");
     std::fs::create_dir_all(file.parent().expect("its folder")).expect("its folder");
     std::fs::write(file, newer).expect("the card");
     let host = Host::with(NEWER);
-    // Beside version 1, version 2 is where crun does not want it, and runc uses it.
+    // If version 1 is mounted, this mounts version 2 in it. runc uses that; crun would refuse.
     host.sh("[ -e /sys/fs/cgroup/cgroup.controllers ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
         .ok();
-    // The hook clears the environment, in which the simulated driver is told which machine it is.
+    // The hook clears the environment, so this script names the simulated machine again.
     let command = "/usr/bin/gpuslice-of-this-machine";
     let script = format!(
         "#!/bin/sh\nGPUSLICE_SIM={NEWER} GPUSLICE_SIM_STATE=/run/sim exec /usr/bin/gpuslice \"$@\"\n"
@@ -107,7 +108,7 @@ fn where_the_driver_has_limits_it_holds_the_containers_cgroup_too() {
     let id = oci.start(&spec).expect("it starts");
     assert_sliced(&oci, &id, 6 * GIB);
     host.write("/run/allocate.py", ALLOCATE);
-    // A program that no library reaches, in the container's cgroup and outside of it.
+    // Runs a program without the library, inside or outside the container's cgroup.
     let allocate = |cgroup: &str, gib: u64| {
         host.sh(&format!(
             "{cgroup}GPUSLICE_SIM={NEWER} GPUSLICE_SIM_STATE=/run/sim exec python3 /run/allocate.py {gib}"
@@ -119,8 +120,16 @@ fn where_the_driver_has_limits_it_holds_the_containers_cgroup_too() {
          echo $$ >$top/{}/{id}/cgroup.procs && ",
         host.name()
     );
-    assert_eq!(allocate("", 7), "0\n", "the card has room");
-    assert_eq!(allocate(&inside, 5), "0\n", "so has the slice");
+    assert_eq!(
+        allocate("", 7),
+        "0\n",
+        "outside the cgroup 7 GiB are granted"
+    );
+    assert_eq!(
+        allocate(&inside, 5),
+        "0\n",
+        "inside the cgroup 5 GiB are granted"
+    );
     assert_eq!(allocate(&inside, 7), "2\n", "CUDA_ERROR_OUT_OF_MEMORY");
     oci.remove(&id);
     assert_nothing_left(&host);

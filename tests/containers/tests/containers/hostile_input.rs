@@ -1,5 +1,5 @@
-//! State and configurations that no honest runtime writes. The hook says what is wrong in a line, at
-//! once, and leaves nothing.
+//! States and configurations that no honest runtime writes. The hook reports the error in one line,
+//! at once, and leaves no state behind.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::host::{Done, Host};
@@ -10,7 +10,7 @@ use gpuslice_containers::spec::Spec;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// A machine with a bundle that would do.
+/// Makes a machine with a valid bundle.
 fn machine() -> Host {
     let host = Host::new();
     Oci::new(&host, "runc", "createRuntime").prepare(&Spec::new("good").memory("2GiB"));
@@ -28,13 +28,16 @@ fn state(id: &str, pid: i64, bundle: &str) -> Value {
 fn hook(host: &Host, stage: &str, state: impl AsRef<[u8]>) -> Done {
     let start = Instant::now();
     let done = host.run_with("gpuslice-hook", &[stage], state.as_ref());
-    // It waits for nothing: the shortest time that it gives anybody is 10 s.
-    assert!(start.elapsed().as_secs() < 9, "it took its time: {done:?}");
+    // The hook must not wait for anything. Its shortest time limit is 10 s.
+    assert!(
+        start.elapsed().as_secs() < 9,
+        "the hook took too long: {done:?}"
+    );
     assert_eq!(done.out, "", "nothing on standard output");
     done
 }
 
-/// It failed, in a line that has this word, and nothing is left.
+/// Asserts that the hook failed with a line that contains this word, and left no state behind.
 fn refused(host: &Host, done: &Done, word: &str) {
     assert_eq!(done.code, 1, "{done:?}");
     assert!(done.err.contains(word), "no {word:?}: {}", done.err);
@@ -46,7 +49,7 @@ fn refused(host: &Host, done: &Done, word: &str) {
     assert_nothing_left(host);
 }
 
-/// CVE-2025-23267 and its like: a name that is used as a path.
+/// CVE-2025-23267 and similar: an id is used as a path.
 #[test]
 fn ids_that_are_paths_are_refused() {
     if !ready() {
@@ -69,7 +72,7 @@ fn ids_that_are_paths_are_refused() {
         let state = state(id, 2, "/run/bundles/good").to_string();
         for stage in ["createRuntime", "createContainer", "poststop"] {
             let done = hook(&host, stage, &state);
-            // After its end a container cannot be refused any more.
+            // A container that has already ended cannot be refused.
             assert_eq!(
                 done.code == 0,
                 stage == "poststop",
@@ -117,14 +120,14 @@ fn configurations_that_are_missing_cut_huge_or_no_files_are_refused() {
     refused(&host, &say("/run/bundles/cut"), "config.json");
     host.write("/run/bundles/none/config.json", "");
     refused(&host, &say("/run/bundles/none"), "config.json");
-    // A sparse file: it has a size, and takes no room.
+    // The file is sparse: it has the size but takes no disk space.
     host.write("/run/bundles/huge/config.json", "{");
     host.sh("truncate -s 1G /run/bundles/huge/config.json").ok();
     refused(&host, &say("/run/bundles/huge"), "config.json");
     host.sh("mkdir -p /run/bundles/pipe && mkfifo /run/bundles/pipe/config.json")
         .ok();
     refused(&host, &say("/run/bundles/pipe"), "config.json");
-    // Who asks for nothing is not kept from starting by our trouble.
+    // An error of ours does not stop a container that requests no slice.
     let mut other = state("other", 2, "/run/bundles/cut");
     other
         .as_object_mut()
@@ -136,14 +139,14 @@ fn configurations_that_are_missing_cut_huge_or_no_files_are_refused() {
     assert_nothing_left(&host);
 }
 
-/// CVE-2019-5736 and the trap of runc's createContainer: a pid that is not the container's.
+/// CVE-2019-5736, and a pitfall of runc's createContainer: the pid is not the container's.
 #[test]
 fn pids_of_the_host_itself_are_refused() {
     if !ready() {
         return;
     }
     let host = machine();
-    // -1 and 0 mean everybody, 1 is the host's init; the last is a process that is gone.
+    // -1 and 0 mean all processes, and 1 is the host's init. No process has the last pid.
     for pid in [-1, 0, 1, 4_000_000] {
         let done = hook(
             &host,
@@ -152,7 +155,7 @@ fn pids_of_the_host_itself_are_refused() {
         );
         refused(&host, &done, "process");
     }
-    // A process in the host's own namespace: mounting there would be mounting on the host.
+    // The process is in the host's own namespace. A mount there would be a mount on the host.
     let mounts = host.mounts();
     let mut other = host.spawn("sleep", &["1000000"], "/run/log");
     host.wait_for("it runs", || host.run("pidof", &["sleep"]).code == 0);
@@ -198,7 +201,7 @@ fn the_end_of_a_container_can_be_told_twice_and_for_one_that_never_was() {
         );
         assert_eq!(done.code, 0, "{done:?}");
     }
-    // The bundle may be gone by then.
+    // The bundle may be gone when the runtime calls poststop.
     let done = hook(
         &host,
         "poststop",

@@ -1,4 +1,4 @@
-//! Containers that share a pid namespace with whoever attacks the hook there.
+//! Containers that share a pid namespace with an attacker of the hook.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -8,7 +8,7 @@ use gpuslice_containers::slice::{GIB, assert_sliced};
 use gpuslice_containers::spec::Spec;
 use serde_json::json;
 
-/// Opens the executable of every hook that runs in its pid namespace, and writes to what it has opened.
+/// Opens the executable of every hook in its pid namespace, and writes to the opened files.
 const ATTACK: &str = r#"
 while :; do
     for process in /proc/[0-9]*; do
@@ -26,8 +26,8 @@ done"#;
 
 const STARTS: usize = 15;
 
-/// Starts containers in the attacker's pid namespace; how many of them started, and what one said
-/// that did not, or else the last.
+/// Starts containers in the attacker's pid namespace. Returns the number that started, and the
+/// result of the last one that did not start, or else of the last one.
 fn attacked(host: &Host, binary: &'static str) -> (usize, Done) {
     let attacker = Oci::without_hooks(host, binary);
     let mut spec = Spec::new("attacker").running(&["/usr/bin/bash", "-c", ATTACK]);
@@ -62,7 +62,8 @@ fn attacked(host: &Host, binary: &'static str) -> (usize, Done) {
     (started, last.expect("one"))
 }
 
-/// CVE-2019-5736: whoever may trace the hook opens its executable, and writes to it when it has ended.
+/// CVE-2019-5736: a process that may trace the hook opens the hook's executable, and writes to it
+/// after the hook has ended.
 #[test]
 fn cve_2019_5736_shared_pids_do_not_let_a_container_overwrite_the_hook() {
     if !ready() {
@@ -79,7 +80,7 @@ fn cve_2019_5736_shared_pids_do_not_let_a_container_overwrite_the_hook() {
         let (started, last) = attacked(&host, binary);
         let said = std::fs::read_to_string(host.path("/run/sim/attacks")).expect("its log");
         assert_eq!(started, STARTS, "{binary}: {last:?}");
-        assert!(said.contains("seen"), "{binary}: nothing was tried");
+        assert!(said.contains("seen"), "{binary}: the attacker saw no hook");
         assert!(!said.contains("WRITTEN"), "{binary}: {said}");
         assert_eq!(sum(), before, "{binary}");
     }

@@ -1,5 +1,5 @@
-//! Images that attack through their file system. Whatever they do, the host is not written to, and
-//! nothing is mounted on it; the container has its slice or does not start.
+//! Images that attack through their file system. No attack writes to the host or mounts anything on
+//! it. The container gets its slice or does not start.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
 
-/// What an attack on the host would have changed.
+/// The state of the host that an attack could change.
 #[derive(Debug, PartialEq)]
 struct Untouched {
     files: String,
@@ -22,7 +22,7 @@ struct Untouched {
 impl Untouched {
     fn of(host: &Host) -> Untouched {
         let mut run = host.list("/run");
-        // What runtimes keep there, and we.
+        // The runtimes, the tests and we have folders there.
         run.retain(|name| !matches!(name.as_str(), "gpuslice" | "runc" | "crun" | "bundles"));
         let mut mounts = host.mounts();
         mounts.retain(|point| !point.starts_with("/run/bundles/"));
@@ -34,7 +34,7 @@ impl Untouched {
     }
 }
 
-/// Starts a container whose root has been prepared by a script, at every stage of both runtimes.
+/// Starts a container whose root a script has prepared, at every stage of both runtimes.
 fn attack(host: &Host, script: &str, judge: impl Fn(&Oci, &str, &Done)) {
     let spec = Spec::new("attacker").memory("2GiB");
     for binary in ["runc", "crun"] {
@@ -53,11 +53,12 @@ fn attack(host: &Host, script: &str, judge: impl Fn(&Oci, &str, &Done)) {
     }
 }
 
-/// The container did not start, and whose fault it is was said where the runtime passes it on.
+/// Asserts that the container did not start, and that the message names gpuslice if the runtime
+/// passes it on.
 fn refused(oci: &Oci, case: &str, done: &Done) {
     assert_ne!(done.code, 0, "{case} started");
     let said = format!("{}{}", done.out, done.err);
-    // crun tells only the exit status of a hook.
+    // crun reports only the exit status of a hook.
     if oci.name() == "runc" {
         assert!(said.contains("gpuslice"), "{case}: {said}");
     }
@@ -68,7 +69,7 @@ fn sliced(oci: &Oci, case: &str, done: &Done) {
     assert_sliced(oci, "attacker", 2 * GIB);
 }
 
-/// CVE-2024-0132, CVE-2025-23359, CVE-2025-23267: a path of the image that leads out of it.
+/// CVE-2024-0132, CVE-2025-23359, CVE-2025-23267: a path in the image leads out of it.
 #[test]
 fn cve_2024_0132_links_that_lead_out_of_the_root() {
     if !ready() {
@@ -91,7 +92,7 @@ fn cve_2024_0132_links_that_lead_out_of_the_root() {
     attack(&host, "mv etc usr/etc && ln -s usr/etc etc", sliced);
 }
 
-/// CVE-2025-23267, CVE-2024-21626: links of /proc that lead to another root or an open folder.
+/// CVE-2025-23267, CVE-2024-21626: links of /proc lead to another root or an open folder.
 #[test]
 fn cve_2025_23267_magic_links() {
     if !ready() {
@@ -125,7 +126,8 @@ fn cve_2024_0133_links_where_files_are_made() {
     }
 }
 
-/// CVE-2025-31133, CVE-2025-52565, CVE-2025-52881: what is not a regular file where one belongs.
+/// CVE-2025-31133, CVE-2025-52565, CVE-2025-52881: another kind of file is where a regular file
+/// belongs.
 #[test]
 fn cve_2025_31133_pipes_devices_and_folders_as_preload_files() {
     if !ready() {
@@ -164,7 +166,7 @@ fn a_preload_file_of_the_image_is_kept_behind_ours() {
             "{case}"
         );
     });
-    // One that has no end is not read to it.
+    // The hook does not read an endless file to its end.
     attack(
         &host,
         "head -c 1000000 /dev/zero > etc/ld.so.preload",
@@ -172,8 +174,8 @@ fn a_preload_file_of_the_image_is_kept_behind_ours() {
     );
 }
 
-/// The runtime masks paths after all hooks: a mask over the loader's list gave a container the whole
-/// card, and nothing said so.
+/// The runtime masks paths after all hooks. A mask over the preload list gave a container the whole
+/// card without a message.
 #[test]
 fn a_mask_over_the_slice_is_refused() {
     if !ready() {
@@ -209,7 +211,7 @@ fn a_mask_over_the_slice_is_refused() {
                 oci.remove("attacker");
                 assert_nothing_left(&host);
             }
-            // Masks elsewhere hide nothing of ours.
+            // Masks over other paths hide no file of ours.
             let mut config = oci.config(&spec);
             config["linux"]["maskedPaths"] = json!(["/proc/kcore", "/etc/shadow", "/not/there"]);
             oci.prepare_as(&spec, &config);

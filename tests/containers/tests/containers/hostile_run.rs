@@ -9,7 +9,8 @@ use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::Spec;
 use serde_json::json;
 
-/// CVE-2025-23266: a hook runs with the image's environment, and loads the image's code on the host.
+/// CVE-2025-23266: a hook runs with the image's environment, and so loads the image's code on the
+/// host.
 #[test]
 fn cve_2025_23266_an_evil_library_in_the_images_environment() {
     if !ready() {
@@ -17,7 +18,7 @@ fn cve_2025_23266_an_evil_library_in_the_images_environment() {
     }
     let host = Host::new();
     let mut spec = Spec::new("evil").memory("2GiB");
-    // runc's createContainer hooks have the container's root as their folder.
+    // The working directory of runc's createContainer hooks is the container's root.
     spec.env.push("LD_PRELOAD=/proc/self/cwd/evil.so".into());
     spec.env.push("LD_LIBRARY_PATH=/proc/self/cwd".into());
     spec.env.push("LD_AUDIT=/proc/self/cwd/evil.so".into());
@@ -36,7 +37,8 @@ fn cve_2025_23266_an_evil_library_in_the_images_environment() {
         oci.hooks = json!({stage: [{"path": program, "args": [program, stage]}]});
         oci
     };
-    // The trap is there: somebody else's hook, without an environment of its own, falls into it.
+    // The attack works: a hook of another program without an environment of its own loads the
+    // library.
     let mut trap = careless("/usr/bin/env", "createContainer");
     trap.hooks["createContainer"][0]["args"] = json!(["env"]);
     assert_eq!(
@@ -45,7 +47,8 @@ fn cve_2025_23266_an_evil_library_in_the_images_environment() {
         "this runc has no such trap: the test shows nothing"
     );
     trap.remove("evil");
-    // Ours does not, as we ship it and when a careless operator leaves the environment out.
+    // Our hook does not load it, neither as we ship it nor if an operator leaves out its
+    // environment.
     for stage in ["prestart", "createRuntime", "createContainer"] {
         for mut oci in [
             Oci::new(&host, "runc", stage),
@@ -58,7 +61,7 @@ fn cve_2025_23266_an_evil_library_in_the_images_environment() {
     }
 }
 
-/// The hook is one static file: there is nothing that an environment could make it load.
+/// The hook is one static file, so no environment can make it load a library.
 #[test]
 fn the_hook_is_static_and_small() {
     if !ready() {
@@ -78,14 +81,14 @@ fn the_hook_is_static_and_small() {
     );
 }
 
-/// Toolkit 1.18 and our own prototype: a mount that propagates to the host.
+/// A bug of toolkit 1.18 and of our own prototype: a mount propagates to the host.
 #[test]
 fn mounts_over_the_slice_by_a_privileged_container_stay_in_it() {
     if !ready() {
         return;
     }
     let host = Host::new();
-    // A host as systemd leaves it.
+    // systemd makes the host's mounts shared.
     host.sh("mount --make-rshared /").ok();
     for stage in ["createRuntime", "createContainer"] {
         for binary in ["runc", "crun"] {
@@ -101,7 +104,7 @@ fn mounts_over_the_slice_by_a_privileged_container_stay_in_it() {
                 if [ -d $at ]; then busybox mount -t tmpfs none $at; else echo evil > /tmp/x/f; busybox mount --bind /tmp/x/f $at; fi; done
                 busybox grep -c gpuslice /proc/self/mountinfo";
             let done = oci.exec("spreader", &["sh", "-c", script]);
-            assert_eq!(done.code, 0, "the attack itself: {done:?}");
+            assert_eq!(done.code, 0, "the mounts failed: {done:?}");
             assert_eq!(host.mounts(), mounts, "{binary} {stage}");
             let library = std::fs::metadata(host.path("/usr/lib/gpuslice/libgpuslice.so"));
             assert!(library.is_ok_and(|file| file.len() > 0));
@@ -132,7 +135,7 @@ fn annotations_of_an_image_cannot_raise_the_limit_over_the_policy() {
         done.err.contains("4.00 GiB") || done.err.contains("4GiB"),
         "{done:?}"
     );
-    // What its user says wins over the image.
+    // The user's own value overrides the image's.
     let id = podman
         .start(&Spec::new("modest").memory("3GiB"))
         .expect("it starts");
@@ -141,7 +144,7 @@ fn annotations_of_an_image_cannot_raise_the_limit_over_the_policy() {
     assert_nothing_left(&host);
 }
 
-/// CVE-2024-21626: a descriptor that leads out of the container.
+/// CVE-2024-21626: a descriptor leads out of the container.
 #[test]
 fn cve_2024_21626_no_descriptor_and_no_folder_of_the_host_is_left_open() {
     if !ready() {
@@ -162,7 +165,8 @@ fn cve_2024_21626_no_descriptor_and_no_folder_of_the_host_is_left_open() {
     }
 }
 
-/// The kernel gives a dead container's pid to somebody else: who owns a slice is pid and start time.
+/// The kernel reuses a dead container's pid. The owner of a slice is identified by pid and start
+/// time.
 #[test]
 fn a_slice_of_a_dead_container_is_free_even_when_its_pid_lives_again() {
     if !ready() {
@@ -170,7 +174,7 @@ fn a_slice_of_a_dead_container_is_free_even_when_its_pid_lives_again() {
     }
     let host = Host::new();
     let mut oci = Oci::new(&host, "runc", "createRuntime");
-    // No poststop: as after a crash of the runtime.
+    // No poststop runs, as after a crash of the runtime.
     oci.hooks.as_object_mut().expect("hooks").remove("poststop");
     oci.start(&Spec::new("first").memory("20GiB"))
         .expect("it starts");
@@ -188,19 +192,19 @@ fn a_slice_of_a_dead_container_is_free_even_when_its_pid_lives_again() {
         Vec::<String>::new(),
         "nobody said that it ended"
     );
-    // Another process with its pid, which lives as long as the machine.
+    // Another process gets the pid and keeps it as long as the machine exists.
     host.sh(&format!(
         "echo {} > /proc/sys/kernel/ns_last_pid; sleep 1000000 >/dev/null 2>&1 </dev/null &",
         pid - 1
     ))
     .ok();
-    host.wait_for("its pid is somebody else's", || {
+    host.wait_for("another process has the pid", || {
         let comm = std::fs::read_to_string(host.path(&format!("/proc/{pid}/comm")));
         comm.is_ok_and(|name| name == "sleep\n")
     });
     let id = oci
         .start(&Spec::new("third").memory("20GiB"))
-        .expect("there is room again");
+        .expect("the memory is free again");
     assert_sliced(&oci, &id, 20 * GIB);
     oci.remove(&id);
     host.run("gpuslice", &["gc"]).ok();

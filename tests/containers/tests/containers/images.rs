@@ -1,4 +1,5 @@
-//! Roots of every kind: another libc, none, read-only in every way, other ids, a meminfo that is not the host's.
+//! Container roots of every kind: another libc, no libc, read-only in every way, shifted ids, a
+//! meminfo that is not the host's.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
@@ -10,7 +11,7 @@ use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced, assert
 use gpuslice_containers::spec::{Image, Spec};
 use serde_json::json;
 
-/// The stages that run outside the container.
+/// The stages at which a hook runs outside the container.
 const OUTSIDE: [&str; 2] = ["prestart", "createRuntime"];
 const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
 
@@ -43,10 +44,11 @@ fn the_policy_decides_whether_unreachable_roots_start_with_a_warning() {
                 );
                 oci.remove(&id);
                 assert_nothing_left(&host);
-                // runc drops what a hook says that succeeds, crun keeps it where it is told to.
+                // runc discards the output of a hook that succeeds. crun writes it to the file that
+                // an annotation names.
                 if binary == "crun" {
                     let warned = std::fs::read_to_string(host.path("/run/hook.err"));
-                    let warned = warned.expect("what the hook said");
+                    let warned = warned.expect("the output of the hook");
                     let lines: Vec<&str> =
                         warned.lines().filter(|line| line.contains(word)).collect();
                     assert_eq!(lines.len(), 1, "{case}: {warned}");
@@ -66,7 +68,7 @@ fn the_policy_decides_whether_unreachable_roots_start_with_a_warning() {
     }
 }
 
-/// Gives a container the loader and the libraries with which `gpuslice` runs, as `docker cp` does.
+/// Copies the loader and the libraries that `gpuslice` needs into a container, as `docker cp` does.
 fn copy_glibc(host: &Host, name: &str) {
     let root = format!("{}/rootfs", Oci::bundle(name));
     host.sh(&format!(
@@ -106,7 +108,7 @@ fn check_in_a_container_that_started_without_its_slice_names_the_reason() {
                 spec.image = image;
                 spec.user_namespace = users;
                 oci.prepare(&spec);
-                // With other ids a runtime may make no mount points.
+                // With shifted ids a runtime may lack the right to create mount points.
                 let root = format!("{}/rootfs", Oci::bundle("other"));
                 let points = "mkdir -p opt sim state && touch opt/gpuslice";
                 host.sh(&format!("cd {root} && {points}")).ok();
@@ -119,7 +121,7 @@ fn check_in_a_container_that_started_without_its_slice_names_the_reason() {
                 let said = done.out.replace("\n  ", " ");
                 assert_eq!(done.code, 1, "{case}: {done:?}");
                 assert!(said.starts_with(&first), "{case}: {said}");
-                // Container root cannot take it away.
+                // Root in the container cannot remove the file.
                 let gone = oci.exec("other", &["/bin/busybox", "rm", "/.gpuslice/no-slice"]);
                 assert_ne!(gone.code, 0, "{case}: {gone:?}");
                 oci.remove("other");
@@ -177,9 +179,9 @@ fn a_root_whose_file_system_is_read_only_gets_its_slice() {
         .ok();
         let done = oci.run("hard");
         assert_eq!(done.code, 0, "{case}: {done:?}");
-        // There is no place in its root: the runtime's /dev is the one that can be written to.
+        // The root has no writable place, so the slice is in the /dev that the runtime makes.
         assert_sliced_from(&oci, "hard", 2 * GIB, "/dev/gpuslice/libgpuslice.so");
-        // What the engine had mounted in /etc is still there, and /etc is still all there.
+        // The engine's mounts in /etc are still there, and so are all files of /etc.
         let hosts = std::fs::read_to_string(host.path("/etc/hosts")).expect("hosts");
         assert_eq!(
             oci.exec("hard", &["cat", "/etc/hosts"]).out,
@@ -217,7 +219,8 @@ fn a_container_with_other_ids_gets_its_slice_from_the_stages_outside_it() {
             assert!(map.contains("100000"), "{map}");
             oci.remove(&id);
         }
-        // Inside it there is no right to any of this: it is said, and the container does not start.
+        // Inside the container the hook lacks the rights. It reports this, and the container does
+        // not start.
         let mut oci = Oci::new(&host, binary, "createContainer");
         let done = oci.start(&spec).expect_err("no rights");
         assert_ne!(done.code, 0);
@@ -235,13 +238,13 @@ fn on_unified_memory_the_hosts_meminfo_is_asked_not_the_containers_copy() {
         return;
     }
     let host = Host::with("gb10");
-    // As lxcfs shows it: the cgroup's numbers.
+    // lxcfs shows such a file, with the numbers of the cgroup.
     host.write(
         "/run/fake-meminfo",
         "MemTotal:        1048576 kB\nMemFree:          524288 kB\nMemAvailable:     524288 kB\n",
     );
     for binary in ["runc", "crun"] {
-        // At createContainer unified memory is refused.
+        // At createContainer the hook refuses unified memory.
         for stage in OUTSIDE {
             let mut oci = Oci::new(&host, binary, stage);
             let mut spec = Spec::new("spark").memory("40GiB");

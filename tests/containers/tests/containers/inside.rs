@@ -1,4 +1,5 @@
-//! What root inside a container can do to its slice, with the capabilities that engines give: nothing.
+//! Attacks on a slice by root inside its container, with the capabilities that engines give. All
+//! fail.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -9,7 +10,8 @@ use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_sliced};
 use gpuslice_containers::spec::Spec;
 
-/// Each is a line of shell that must fail. CVE-2019-5736 is why writing is tried by every name.
+/// Each line of shell must fail. Because of CVE-2019-5736, writes are tried under every name of a
+/// file.
 const ATTACKS: &[&str] = &[
     "rm -f /.gpuslice/slice.json",
     "rm -rf /.gpuslice/ledger",
@@ -74,7 +76,8 @@ fn container_root_cannot_remove_rename_cover_or_rewrite_its_slice() {
     }
 }
 
-/// Any user of the container counts in the ledger, and nobody fills the host's memory through it.
+/// Every user of the container counts in the ledger, and no user can fill the host's memory through
+/// it.
 #[test]
 fn the_ledger_is_for_every_user_and_has_a_size() {
     if !ready() {
@@ -98,7 +101,7 @@ fn the_ledger_is_for_every_user_and_has_a_size() {
     arguments.arg("exec 3<>/.gpuslice/ledger/ledger && echo open");
     let done = gpuslice_containers::host::Done::from(&patience::output(&mut arguments));
     assert_eq!(done.ok(), "open\n");
-    // Whoever writes more than a ledger into it finds the end of its file system.
+    // A write beyond the ledger's size reaches the end of its file system.
     let script = "head -c 100000000 /dev/zero >> /.gpuslice/ledger/ledger; stat -c %s /.gpuslice/ledger/ledger";
     let filled = oci.exec(&id, &["sh", "-c", script]);
     let size: u64 = filled.out.trim().parse().expect("its size");

@@ -1,4 +1,4 @@
-//! A slice's ledger, attacked by the container that it is of: as any user, and as its root with the
+//! Attacks on a slice's ledger from inside its container: as any user, and as root with the
 //! capabilities that engines give.
 
 use gpuslice_containers::bundle::Oci;
@@ -13,7 +13,7 @@ const LEDGER: &str = "/.gpuslice/ledger/ledger";
 const LOCKS: &str = "/.gpuslice/ledger/locks";
 const USERS: [&str; 2] = ["1000:1000", "0:0"];
 
-/// A container of a slice of 8 GiB, and the program of these tests in it.
+/// A container with a slice of 8 GiB, and the attacking program in it.
 struct Attacked<'h> {
     host: &'h Host,
     runtime: &'static str,
@@ -43,7 +43,7 @@ impl<'h> Attacked<'h> {
         exec.iter().chain(words).map(|&word| word.into()).collect()
     }
 
-    /// The program, run by a user of the container.
+    /// Runs the program as a user of the container.
     fn run(&self, user: &str, words: &[&str]) -> Done {
         let line = self.line(user, words);
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
@@ -69,7 +69,8 @@ impl<'h> Attacked<'h> {
     }
 }
 
-/// `truncate -s 0` of the ledger as any user lifted the limit and killed all who had it mapped.
+/// A `truncate -s 0` of the ledger, by any user, lifted the limit and killed all processes that had
+/// it mapped.
 fn a_ledger_is_not_cut(runtime: &'static str) {
     let host = Host::new();
     let spec = Spec::new("cut").memory("8GiB");
@@ -79,7 +80,7 @@ fn a_ledger_is_not_cut(runtime: &'static str) {
     for user in USERS {
         let done = attacked.run(user, &["cut", LEDGER]);
         assert_eq!(done.ok(), "", "{runtime}: {user} succeeded");
-        // The file of locks may be cut: nothing is in it.
+        // The lock file may be cut, because it has no content.
         attacked.run(user, &["cut", LOCKS]);
         assert_eq!(attacked.got("20000"), "got 3584\n", "{runtime}: {user}");
     }
@@ -98,7 +99,7 @@ fn no_user_of_a_container_cuts_its_ledger() {
     }
 }
 
-/// One record lock of every byte, by any user, lifted the limit of all processes that came later.
+/// A record lock on every byte, by any user, lifted the limit of all processes that started later.
 #[test]
 fn locking_every_byte_refuses_memory_until_the_locker_ends() {
     if !ready() {
@@ -116,7 +117,7 @@ fn locking_every_byte_refuses_memory_until_the_locker_ends() {
             attacked.waits_for("/tmp/out", "locked");
             let expected = match file {
                 LOCKS => "got -1\n",
-                // An overlay's file has locks of its own, which mean nothing.
+                // The locks on an overlay's file are separate, and the ledger does not use them.
                 _ => "got 7936\n",
             };
             assert_eq!(attacked.got("20000"), expected, "{user} {file}");
@@ -129,7 +130,7 @@ fn locking_every_byte_refuses_memory_until_the_locker_ends() {
     attacked.oci.remove(&attacked.id.clone());
 }
 
-/// A user namespace shifts the ids of the container, and its root is nobody to the ledger.
+/// A user namespace shifts the ids of the container, so its root has no rights on the ledger.
 #[test]
 fn a_container_in_a_user_namespace_is_counted_and_cannot_cut_its_ledger() {
     if !ready() {
@@ -147,7 +148,7 @@ fn a_container_in_a_user_namespace_is_counted_and_cannot_cut_its_ledger() {
     attacked.oci.remove(&attacked.id.clone());
 }
 
-/// The host sees by the ledger's file system that it is sealed, and reads it as before.
+/// The host recognises a sealed ledger by its file system, and reads it like any other.
 #[test]
 fn the_host_reads_a_sealed_ledger() {
     if !ready() {
@@ -175,8 +176,8 @@ fn the_host_reads_a_sealed_ledger() {
     assert_nothing_left(&host);
 }
 
-/// A child that went on after its container's first process kept 6 GiB that the next container was
-/// promised, and `gpuslice status` said that no slices were running.
+/// A child that outlived its container's first process kept 6 GiB. The next container was promised
+/// them as well, and `gpuslice status` reported no running slices.
 #[test]
 fn memory_of_a_process_that_outlives_its_container_stays_promised() {
     if !ready() {
@@ -230,7 +231,7 @@ fn memory_of_a_process_that_outlives_its_container_stays_promised() {
     }
 }
 
-/// Where the ledger cannot be sealed it is a plain file: it can be cut, and then no memory is given.
+/// A ledger that cannot be sealed is a plain file. It can be cut, and then all memory is refused.
 #[test]
 fn a_ledger_that_cannot_be_sealed_is_cut_and_refuses() {
     if !ready() {
@@ -238,7 +239,7 @@ fn a_ledger_that_cannot_be_sealed_is_cut_and_refuses() {
     }
     let host = Host::new();
     let mut oci = Oci::new(&host, "runc", "createRuntime");
-    // As a kernel would refuse it that knows no such attribute.
+    // Without this capability the kernel refuses the attribute, as does one that does not know it.
     for hook in oci.hooks.as_object_mut().expect("hooks").values_mut() {
         for hook in hook.as_array_mut().expect("a list") {
             let path = hook["path"].clone();

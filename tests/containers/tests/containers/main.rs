@@ -1,7 +1,7 @@
-//! Containers of real runtimes, each test on a machine of its own.
-//! Touches: what `gpuslice_containers::host` says.
+//! Tests with containers of real runtimes, each on a machine of its own.
+//! Touches: the files and namespaces that `gpuslice_containers::host` lists.
 //!
-//! Where containers cannot be started, one line says why, and nothing is tested.
+//! If containers cannot be started here, one line gives the reason, and no test runs.
 
 mod bare;
 mod beside_runs;

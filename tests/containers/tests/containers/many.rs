@@ -1,4 +1,4 @@
-//! Two hundred containers want one GPU at the same moment, and twenty fit.
+//! Two hundred containers request memory of one GPU at once, and twenty fit.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -12,16 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const ALL: usize = 200;
 const FIT: usize = 20;
-/// Twenty of these are less than the card's memory, and twenty-one are more than its largest number.
+/// Twenty slices of this size fit into the smallest size that the card reports; twenty-one exceed
+/// the largest.
 const EACH: u64 = 1177 << 20;
 const CARD: u64 = 25_769_803_776;
 
-/// What all slices together have been promised.
+/// The sum of the memory promised to all slices.
 fn promised(host: &Host) -> u64 {
     let folder = host.path("/run/gpuslice/slices");
     let names = host.list("/run/gpuslice/slices");
     let records = names.iter().filter(|name| name.ends_with(".json"));
-    // One may be gone since it was listed.
+    // A record may have been removed since it was listed.
     let texts = records.filter_map(|name| std::fs::read(folder.join(name)).ok());
     texts
         .filter_map(|text| serde_json::from_slice::<Value>(&text).ok())
@@ -62,7 +63,7 @@ fn of_two_hundred_starts_at_once_exactly_as_many_are_admitted_as_fit() {
             }
             most
         });
-        // Every eighth with runc, whose errors have the hook's words.
+        // Every eighth container uses runc, whose errors contain the hook's message.
         let script = format!(
             "seq 0 {} | xargs -P {ALL} -I@ sh -c 'b=/run/bundles/c@; r=crun; [ $((@ % 8)) = 0 ] && r=runc;
              $r run -d -b $b c@ >$b/out 2>&1 </dev/null && echo $r >$b/started; true'",
@@ -86,13 +87,13 @@ fn of_two_hundred_starts_at_once_exactly_as_many_are_admitted_as_fit() {
     for index in in_.iter().filter(|index| *index % 8 != 0).take(3) {
         assert_sliced(&oci, &format!("c{index}"), EACH);
     }
-    // Who was refused by runc knows who has the memory.
+    // A refusal by runc names the holders of the memory.
     let refused = out
         .iter()
         .find(|index| *index % 8 == 0)
         .expect("one with runc");
     let said = std::fs::read_to_string(host.path(&format!("/run/bundles/c{refused}/out")));
-    let said = said.expect("what it said");
+    let said = said.expect("the output of runc");
     let holders = in_
         .iter()
         .filter(|index| said.contains(&format!("c{index}")))
@@ -105,7 +106,7 @@ fn of_two_hundred_starts_at_once_exactly_as_many_are_admitted_as_fit() {
         .ok();
     let id = oci
         .start(&Spec::new("last").memory("23GiB"))
-        .expect("all of it is free again");
+        .expect("the whole card is free again");
     assert_sliced(&oci, &id, 23 * GIB);
     oci.remove(&id);
     assert_nothing_left(&host);

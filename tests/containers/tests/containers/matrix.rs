@@ -1,5 +1,5 @@
-//! Every engine, every way to a slice, everything that a container may bring: each gives its slice or a refusal
-//! with the reason, and no container starts with the whole card.
+//! Every engine, with every way to request a slice and everything that a container may bring. Each
+//! start gives a slice or a refusal with the reason, and no container starts with the whole card.
 
 use gpuslice_containers::check::Check;
 use gpuslice_containers::cri::Cri;
@@ -11,18 +11,18 @@ use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
 use gpuslice_containers::spec::{Image, Spec};
 
-/// How a container comes to its slice.
+/// How a container gets its slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// By an annotation, or Docker's runtime of a size.
+    /// By an annotation, or by the Docker runtime of that size.
     AnnotatedRequest,
     /// By the policy's default slice.
     Default,
-    /// Not at all, where the policy refuses who does not ask.
+    /// It gets none, and the policy refuses containers without a request.
     Deny,
-    /// By a CDI device, which the engine adds.
+    /// By a CDI device that the engine adds.
     Device,
-    /// By a CDI device, where the policy refuses who does not ask.
+    /// By a CDI device, with a policy that refuses containers without a request.
     DeviceDeny,
 }
 
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// What a container brings, and the word by which it is refused.
+/// The peculiarity of a container, and a word of the refusal that it leads to.
 const BRINGS: [(&str, Option<&str>); 7] = [
     ("nothing", None),
     ("a large environment", None),
@@ -45,14 +45,14 @@ const BRINGS: [(&str, Option<&str>); 7] = [
     ("a static program", Some("no dynamic loader")),
 ];
 
-/// The images beside Debian's, by name and the folder that each is made of.
+/// The images other than Debian's, by name and source folder.
 const IMAGES: [(&str, &str); 3] = [
     ("musl", "/run/build/containers/musl"),
     ("static", "/run/build/containers/static"),
     ("linked", "/run/images/linked"),
 ];
 
-/// Makes what images and volumes are made of.
+/// Prepares the sources of images and volumes.
 pub(crate) fn prepare(host: &Host) {
     host.sh(
         "mkdir -p /run/images/linked /run/images/upper /run/images/work /run/empty-etc
@@ -62,7 +62,7 @@ pub(crate) fn prepare(host: &Host) {
     .ok();
 }
 
-/// Where an engine keeps its images.
+/// The engine whose image store is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Store {
     Podman,
@@ -70,7 +70,7 @@ pub(crate) enum Store {
     Containerd,
 }
 
-/// Gives an engine the images beside Debian's.
+/// Imports the images other than Debian's into an engine.
 pub(crate) fn import_images(host: &Host, store: Store) {
     for (name, folder) in IMAGES {
         let podman = format!("tar -C {folder} -c . | podman import -q - localhost/{name}:1");
@@ -90,7 +90,7 @@ pub(crate) fn import_images(host: &Host, store: Store) {
 fn spec(brings: &str) -> Spec {
     let mut spec = Spec::new("cell");
     match brings {
-        // Go writes a `<` as six bytes: 8.6 MB of config.json.
+        // Go escapes `<` as six bytes, which makes config.json 8.6 MB long.
         "a large environment" => {
             let long = "<".repeat(60_000);
             spec.env.extend((0..24).map(|at| format!("X{at}={long}")));
@@ -120,7 +120,7 @@ fn set_policy(host: &Host, way: Way) {
     host.write("/etc/gpuslice/config.toml", policy);
 }
 
-/// Starts one container of each kind. What is wrong, in words.
+/// Starts one container of each kind. Returns a description of each fault.
 pub(crate) fn faults(host: &Host, engine: &mut dyn Engine, ways: &[Way]) -> Vec<String> {
     let mut faults = Vec::new();
     for way in ways.iter().copied() {
@@ -149,7 +149,8 @@ pub(crate) fn faults(host: &Host, engine: &mut dyn Engine, ways: &[Way]) -> Vec<
 /// The free memory of a slice of 2 GiB in which the querying process has a context.
 const LEFT: u64 = 2 * GIB - (254 << 20);
 
-/// A sealed ledger cannot be cut; a container that cuts one that is not is given nothing from then on.
+/// A container tries to cut its ledger. A sealed one cannot be cut. If an unsealed one is cut, the
+/// container is refused all memory from then on.
 fn cut_ledger(engine: &mut dyn Engine, way: Way) -> Option<String> {
     let spec = spec("nothing");
     let spec = if way == Way::AnnotatedRequest {
@@ -183,7 +184,7 @@ fn fault(
     let said = |done: &Done| format!("{}{}", done.out, done.err);
     match (engine.start(spec), refusal) {
         (Ok(id), None) => {
-            // containerd takes no message of more than 4 MiB: nothing can be executed in such a container.
+            // containerd accepts messages of at most 4 MiB, so it cannot exec in such a container.
             let by_containerd = ["docker", "containerd"]
                 .iter()
                 .any(|name| engine.name().starts_with(name));
@@ -206,7 +207,7 @@ fn fault(
     }
 }
 
-/// The one container of the host has its slice, as the host sees it.
+/// Asserts from the host that its only container has a slice.
 fn assert_mounted(host: &Host) {
     let records = host.list("/run/gpuslice/slices");
     assert_eq!(records.len(), 1, "{records:?}");
@@ -249,7 +250,7 @@ fn podman_starts_nothing_without_its_slice() {
     assert_eq!(faults, Vec::<String>::new());
 }
 
-/// Podman with our CDI device.
+/// Podman with a CDI device of ours.
 pub(crate) struct ByDevice<'h>(pub(crate) Podman<'h>);
 
 impl Engine for ByDevice<'_> {

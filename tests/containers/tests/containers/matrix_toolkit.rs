@@ -1,10 +1,10 @@
-//! CDI devices, and NVIDIA's toolkit in each of its modes, with everything that a container may bring: each
-//! gives its slice or a refusal with the reason.
+//! CDI devices, and NVIDIA's toolkit in each of its modes, with everything that a container may
+//! bring. Each start gives a slice or a refusal with the reason.
 //!
-//! Docker 20.10 and containerd 1.6, which Debian has, know no CDI. With them the device comes through the
-//! toolkit, as NVIDIA_VISIBLE_DEVICES names it. The edits of a CDI device as newer engines make them are
-//! tested with runc and crun themselves, and with podman. The toolkit is a stand-in that changes
-//! config.json as each of its modes does.
+//! Debian's Docker 20.10 and containerd 1.6 do not support CDI. With them, NVIDIA_VISIBLE_DEVICES
+//! names the device, and the toolkit adds it. Newer engines apply the edits of a CDI device
+//! themselves; runc, crun and podman test these edits. The toolkit is a stand-in that changes
+//! config.json as each mode of the real one does.
 
 use crate::matrix::{ByDevice, Store, Way, faults, import_images, prepare};
 use crate::nvidia::{MODES, toolkit};
@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 const BOTH: [Way; 2] = [Way::Device, Way::DeviceDeny];
 const OTHERS: [Way; 3] = [Way::AnnotatedRequest, Way::Default, Way::Deny];
 
-/// A runtime without an engine above it.
+/// A runtime that the test calls directly, without an engine.
 struct Direct<'h> {
     host: &'h Host,
     oci: Oci<'h>,
-    /// A name for messages: of the runtime, and of what is special about it.
+    /// A name for messages: the runtime, and its peculiarity.
     name: String,
-    /// Of whom standard error does not show what a hook says.
+    /// Whether it is crun, whose standard error does not show a hook's messages.
     is_crun: bool,
 }
 
@@ -42,7 +42,7 @@ impl Engine for Direct<'_> {
         if is_linked {
             spec.image = Image::Debian;
         }
-        // crun shows a hook's words where it is told to.
+        // crun writes the messages of a hook to the file that this annotation names.
         if self.is_crun {
             spec = spec.annotated("run.oci.hooks.stderr", "/run/hook.err");
         }
@@ -76,7 +76,7 @@ impl Engine for Direct<'_> {
     }
 }
 
-/// An engine whose containers name their devices to NVIDIA's toolkit.
+/// An engine whose containers name their devices in the toolkit's variable.
 struct Visible<'e> {
     engine: &'e mut dyn Engine,
     devices: String,
@@ -112,7 +112,7 @@ impl Engine for Visible<'_> {
     }
 }
 
-/// Each way to a slice below the toolkit in a mode, by an engine that has these ways.
+/// Tries each way to a slice that the engine has, below the toolkit in one mode.
 fn below_toolkit(
     host: &Host,
     engine: &mut dyn Engine,
@@ -121,7 +121,7 @@ fn below_toolkit(
 ) -> Vec<String> {
     let mut all = Vec::new();
     for way in ways {
-        // The legacy mode takes no CDI devices.
+        // The legacy mode does not support CDI devices.
         if way.has_device() && mode == "legacy" {
             continue;
         }
@@ -139,7 +139,7 @@ fn below_toolkit(
     all
 }
 
-/// The edits that an engine with CDI applies to a configuration for the device of 2 GiB.
+/// The edits that an engine with CDI support applies for the device of 2 GiB.
 fn edits(host: &Host) -> Value {
     host.sh(
         "mkdir -p /etc/cdi && gpuslice cdi generate --size 2GiB --output /etc/cdi/gpuslice.json",
@@ -236,7 +236,7 @@ fn podman_above_the_toolkit_starts_nothing_without_its_slice() {
     let host = Host::new();
     prepare(&host);
     let _images = Podman::new(&host, "runc", "createRuntime");
-    // Without hooks of podman's own: only gpuslice-runtime below the toolkit.
+    // podman has no hooks of its own here; only gpuslice-runtime below the toolkit adds them.
     host.sh("rm -f /usr/share/containers/oci/hooks.d/*gpuslice*")
         .ok();
     import_images(&host, Store::Podman);
@@ -246,7 +246,7 @@ fn podman_above_the_toolkit_starts_nothing_without_its_slice() {
         let runtime = "/usr/bin/nvidia-container-runtime";
         let mut podman = Podman::again(&host, runtime);
         all.extend(below_toolkit(&host, &mut podman, mode, &OTHERS));
-        // podman's own CDI device beside the toolkit's, and the toolkit's alone.
+        // First podman's own CDI device together with the toolkit's, then the toolkit's alone.
         let mut by_device = ByDevice(Podman::again(&host, runtime));
         let mut visible = Visible {
             engine: &mut by_device,
@@ -275,7 +275,7 @@ fn docker_above_the_toolkit_starts_nothing_without_its_slice() {
     let mut docker = Docker::new(&host, "nvidia");
     import_images(&host, Store::Docker);
     let mut all = Vec::new();
-    // This engine passes no annotations on.
+    // This engine does not pass on annotations.
     let ways = [Way::Default, Way::Deny, Way::Device, Way::DeviceDeny];
     for mode in MODES {
         toolkit(&host, mode, "\"runc\"");

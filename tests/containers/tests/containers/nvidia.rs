@@ -1,5 +1,5 @@
 //! CDI devices, annotations and sizes below `nvidia-container-runtime`, and below gpuslice-runtime.
-//! The toolkit is a stand-in that changes config.json as each of its modes does.
+//! The toolkit is a stand-in that changes config.json as each mode of the real one does.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
@@ -17,14 +17,14 @@ use serde_json::json;
 pub(crate) const MODES: [&str; 4] = ["auto", "jit-cdi", "cdi", "legacy"];
 const SIX: &str = "nvidia.com/gpu=0,gpuslice.io/slice=6gib";
 
-/// The toolkit on a machine, with gpuslice-runtime below it, and CDI devices of two sizes.
+/// Installs the toolkit on a machine, with gpuslice-runtime below it, and CDI devices of two sizes.
 pub(crate) fn toolkit(host: &Host, mode: &str, below: &str) {
     let stand_in = std::fs::read(place::package().join("nvidia-container-runtime.py"));
     host.write(
         "/usr/bin/nvidia-container-runtime",
         stand_in.expect("the stand-in"),
     );
-    // crun fails a container whose hook does not read what it is given.
+    // crun fails a container whose hook does not read its input.
     for hook in ["nvidia-cdi-hook", "nvidia-container-runtime-hook"] {
         host.write(&format!("/usr/bin/{hook}"), "#!/bin/sh\ncat >/dev/null\n");
     }
@@ -38,7 +38,7 @@ pub(crate) fn toolkit(host: &Host, mode: &str, below: &str) {
         .ok();
 }
 
-/// A container that NVIDIA_VISIBLE_DEVICES gives these devices.
+/// A container whose NVIDIA_VISIBLE_DEVICES names these devices.
 fn visible(name: &str, devices: &str) -> Spec {
     let mut spec = Spec::new(name);
     spec.env.push(format!("NVIDIA_VISIBLE_DEVICES={devices}"));
@@ -77,7 +77,7 @@ fn a_cdi_device_keeps_its_size_in_each_mode_of_the_toolkit() {
         return;
     }
     let host = Host::new();
-    // The legacy mode takes no CDI devices.
+    // The legacy mode does not support CDI devices.
     for mode in ["auto", "jit-cdi", "cdi"] {
         toolkit(&host, mode, "\"runc\"");
         let mut oci = Oci::without_hooks(&host, "nvidia-container-runtime");
@@ -171,7 +171,8 @@ fn a_cdi_device_keeps_its_size_in_podman_with_every_runtime() {
         );
         let differs = Spec::new("differs").memory("3GiB");
         assert_refused(start(&differs, &["6gib"]), &["6.00 GiB", "3.00 GiB"]);
-        // An option beside the device, which only the annotation's own hook reads first.
+        // An option is used together with a device. The annotation's own hook is the first to read
+        // it.
         let option = Spec::new("option").annotated("gpuslice.io/headroom", "512MiB");
         let id = start(&option, &["6gib"]).expect(runtime);
         assert_sliced(&Podman::again(&host, runtime), &id, 6 * GIB - GIB / 2);
@@ -199,8 +200,8 @@ fn a_runtime_of_a_size_above_the_toolkit_keeps_its_size() {
     assert_nothing_left(&host);
 }
 
-/// A container that was made before gpuslice-runtime was put below the toolkit is stopped by the
-/// runtime that made it.
+/// A container that existed before gpuslice-runtime was put below the toolkit is stopped by the
+/// runtime that created it.
 #[test]
 fn containers_of_crun_below_the_toolkit_are_still_stopped() {
     if !ready() {
@@ -219,7 +220,7 @@ fn containers_of_crun_below_the_toolkit_are_still_stopped() {
     assert_eq!(host.sh("crun list -q").ok().trim(), "");
 }
 
-/// The operator's wrapper names its file in the environment, and nothing is below /etc.
+/// The operator's wrapper names its file in the environment, and /etc has no file of the toolkit.
 #[test]
 fn the_toolkit_of_the_gpu_operator_is_found_and_none_is_made_in_etc() {
     if !ready() {
@@ -260,7 +261,7 @@ fn the_toolkit_of_the_gpu_operator_is_found_and_none_is_made_in_etc() {
     oci.remove(&id);
     assert_nothing_left(&host);
 
-    // A policy that names another runtime than the one that has run containers so far.
+    // The policy names a runtime other than the one that has run the containers so far.
     host.write(
         file,
         "[nvidia-container-runtime]\nruntimes = [\"crun\", \"runc\"]\n",
@@ -318,7 +319,7 @@ fn a_pod_of_handler_nvidia_gets_its_slice_if_annotations_are_passed() {
     assert_nothing_left(&host);
 }
 
-/// crun before 1.27 tells hooks of such a container that its bundle is `/`.
+/// Before version 1.27, crun tells the hooks of such a container that its bundle is `/`.
 #[test]
 fn crun_with_a_user_namespace_and_a_device_node_gets_its_slice() {
     if !ready() {

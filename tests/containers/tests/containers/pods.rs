@@ -1,4 +1,5 @@
-//! Slices by a pod's annotations: as a kubelet asks containerd for them, and by podman's `play kube`.
+//! Slices by a pod's annotations: requested from containerd as a kubelet does, and by podman's
+//! `play kube`.
 
 use gpuslice_containers::cri::Cri;
 use gpuslice_containers::engine::Engine;
@@ -9,7 +10,7 @@ use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced, assert
 use gpuslice_containers::spec::Spec;
 use serde_json::{Value, json};
 
-/// A containerd that `gpuslice runtime configure` has configured.
+/// Starts a containerd that `gpuslice runtime configure` has configured.
 fn containerd(host: &Host) -> Cri<'_> {
     Cri::new(
         host,
@@ -41,7 +42,7 @@ fn a_kubelet_asks_containerd_for_pods_with_slices() {
         .run_container(&pod, &Spec::new("whole"), &none)
         .expect("a container");
     assert_sliced(&cri, &whole, 5 * GIB);
-    // Its own beats the pod's; its root is read-only.
+    // The container's own annotation overrides the pod's. The container's root is read-only.
     let mut spec = Spec::new("own");
     spec.read_only = true;
     let own = cri.run_container(&pod, &spec, &annotations(&[("gpuslice.io/memory", "2GiB")]));
@@ -54,7 +55,7 @@ fn a_kubelet_asks_containerd_for_pods_with_slices() {
         !config.contains("other.io"),
         "what is not ours is not passed"
     );
-    // A kubelet restarts a container by making another.
+    // A kubelet restarts a container by creating a new one.
     cri.remove_container(&own);
     let again = cri.run_container(&pod, &spec, &annotations(&[("gpuslice.io/memory", "3GiB")]));
     let again = again.expect("a container");
@@ -64,7 +65,7 @@ fn a_kubelet_asks_containerd_for_pods_with_slices() {
     cri.remove_pod(&pod);
     assert_nothing_left(&host);
 
-    // More than there is: the pod's author reads who holds what.
+    // The request does not fit, and the refusal names the holders to the pod's author.
     let pod = annotations(&[("gpuslice.io/memory", "15GiB")]);
     let first = cri.run_pod("first", &pod).expect("a pod");
     let second = cri.run_pod("second", &pod).expect("a pod");
@@ -114,7 +115,7 @@ fn a_pods_annotations_name_containers_and_share_a_slice() {
     cri.remove_pod(&pod);
     assert_nothing_left(&host);
 
-    // 16 GiB for both together: apart they would not fit.
+    // Both containers share 16 GiB. Two slices of that size would not fit.
     let shared = annotations(&[
         ("gpuslice.io/memory", "16GiB"),
         ("gpuslice.io/share", "pod"),
@@ -128,21 +129,21 @@ fn a_pods_annotations_name_containers_and_share_a_slice() {
         .expect("it shares");
     assert_sliced(&cri, &one, 16 * GIB);
     assert_sliced(&cri, &two, 16 * GIB);
-    // The slice is there as long as one of them is.
+    // The slice exists as long as one of its containers.
     cri.remove_container(&one);
     assert_sliced(&cri, &two, 16 * GIB);
     let other = cri
         .run_pod("other", &annotations(&[("gpuslice.io/memory", "16GiB")]))
         .expect("a pod");
     let refused = cri.run_container(&other, &Spec::new("late"), &none);
-    assert!(refused.is_err(), "the pod's slice was given away");
+    assert!(refused.is_err(), "another pod got the memory");
     cri.remove_container(&two);
     cri.remove_pod(&pod);
     cri.remove_pod(&other);
     assert_nothing_left(&host);
 }
 
-/// What runc was given for a container, without what is another's in every container.
+/// The configuration that runc got for a container, without the parts that differ between any two.
 fn configuration(host: &Host, id: &str, pod: &str, name: &str) -> Value {
     let path = format!("/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json");
     let text = std::fs::read_to_string(host.path(&path)).expect("its configuration");
@@ -151,7 +152,7 @@ fn configuration(host: &Host, id: &str, pod: &str, name: &str) -> Value {
         .replace(pod, "POD")
         .replace(name, "NAME");
     let mut config: Value = serde_json::from_str(&text).expect("JSON");
-    // The namespaces of a pod's first process, by its number.
+    // The paths of the namespaces contain the pid of the pod's first process.
     for namespace in config["linux"]["namespaces"].as_array_mut().expect("some") {
         namespace.as_object_mut().expect("an object").remove("path");
     }
@@ -225,7 +226,7 @@ fn podman_plays_a_pod_of_kubernetes() {
         "metadata": {"name": "played", "annotations": {"gpuslice.io/memory": "6GiB"}},
         "spec": {"hostNetwork": true, "volumes": volumes, "containers": [container("a"), container("b")]},
     });
-    // YAML takes JSON.
+    // JSON is valid YAML.
     host.write("/run/pod.yaml", pod.to_string());
     podman.podman(&["play", "kube", "/run/pod.yaml"]).ok();
     for name in ["played-a", "played-b"] {

@@ -1,4 +1,4 @@
-//! What the host's operator says in `/etc/gpuslice/config.toml` holds for every container.
+//! The operator's policy in `/etc/gpuslice/config.toml` applies to every container.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -47,11 +47,13 @@ fn an_unreadable_policy_stops_annotated_containers_and_no_others() {
         let refused = oci.start(&Spec::new("own").memory("2GiB"));
         let said = refused.expect_err("fail closed").out;
         assert!(said.contains("config.toml"), "{said}");
-        let id = oci.start(&Spec::new("other")).expect("it asks for nothing");
+        let id = oci
+            .start(&Spec::new("other"))
+            .expect("a container without a request starts");
         assert_unsliced(&oci, &id);
         oci.remove(&id);
     }
-    // One that others than root may write to is nobody's word.
+    // A policy that users other than root may write to is not used.
     host.write(POLICY, "[default]\nmemory = \"4GiB\"\n");
     host.sh(&format!("chmod 666 {POLICY}")).ok();
     let refused = oci.start(&Spec::new("own").memory("2GiB"));

@@ -1,4 +1,4 @@
-//! A root that changes between the hook's look and its step, a thousand times.
+//! A root that changes between the hook's check of a path and its use, in a thousand starts.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::host::Host;
@@ -6,29 +6,29 @@ use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::assert_nothing_left;
 use gpuslice_containers::spec::Spec;
 
-/// How many containers are started at each stage: `make hostile` wants more.
+/// The number of starts at each stage; `make hostile` sets a higher one.
 fn starts() -> usize {
     let wanted = std::env::var("GPUSLICE_HOSTILE_STARTS");
     wanted.map_or(500, |starts| starts.parse().expect("a number"))
 }
 
-/// Starts a container again and again while somebody who shares its root swaps its /etc with a link
-/// to the host's. How many times it started.
+/// Starts a container repeatedly while an attacker that shares its root swaps its /etc with a link
+/// to the host's. Returns how often it started.
 fn race(host: &Host, stage: &str, target: &str) -> usize {
     let oci = Oci::new(host, "crun", stage);
     let spec = Spec::new(stage).memory("1GiB");
     let mut spec = spec.running(&["/usr/bin/busybox", "true"]);
-    // Who loads code of the image on the host leaves a mark in its /run.
+    // A process that loads the image's code on the host leaves a mark in the host's /run.
     spec.env.push("LD_PRELOAD=/proc/self/cwd/evil.so".into());
     spec.env.push("LD_AUDIT=/proc/self/cwd/evil.so".into());
     let starts = starts();
     let mut config = oci.config(&spec);
-    // /proc and /dev are enough, and quick.
+    // The container needs only /proc and /dev. Without other mounts it starts fast.
     let mounts = config["mounts"].as_array_mut().expect("mounts");
     mounts.truncate(2);
     oci.prepare_as(&spec, &config);
     let bundle = Oci::bundle(stage);
-    // A folder of an overlay's lower layer cannot be swapped: this root is a copy.
+    // A folder of an overlay's lower layer cannot be swapped, so this root is a copy.
     let script = format!(
         "cd {bundle} && umount rootfs && cp -a /run/build/containers/debian/. rootfs && cp /run/build/containers/evil.so rootfs/ && ln -s {target} rootfs/swap || exit 1
          /run/build/containers/race rootfs/etc rootfs/swap >race.log 2>&1 & racer=$!
@@ -60,7 +60,7 @@ fn cve_2021_30465_a_thousand_starts_against_somebody_who_swaps_etc() {
     });
     host.run("gpuslice", &["gc"]).ok();
     let mut after = (host.changes(), host.mounts());
-    // The promises' file system and the like come with the first slice.
+    // The first slice mounts the promises' file system, which stays.
     after
         .1
         .retain(|point| before.1.contains(point) || !point.starts_with("/run/gpuslice/promises"));
@@ -71,7 +71,7 @@ fn cve_2021_30465_a_thousand_starts_against_somebody_who_swaps_etc() {
     );
     assert_eq!(host.list("/opt/prey"), ["ld.so.conf"]);
     assert_nothing_left(&host);
-    // Both happened, at both stages: else there was no race.
+    // At both stages some starts succeeded and some failed; otherwise there was no race.
     for started in started {
         assert!(
             (20..starts() - 20).contains(&started),

@@ -1,4 +1,4 @@
-//! A container with an annotation has its slice, whatever runtime starts it, at whatever stage.
+//! A container with an annotation gets its slice from every runtime and at every stage.
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::engine::Engine;
@@ -10,8 +10,8 @@ use gpuslice_containers::spec::Spec;
 
 const STAGES: [&str; 3] = ["prestart", "createRuntime", "createContainer"];
 
-/// Two containers at once, each with its own; exec and restart; a read-only root; one without an
-/// annotation; at the end nothing is left.
+/// Runs two containers at once, each with its own slice, with exec and restart. One has a read-only
+/// root. A third has no annotation. At the end no state is left.
 pub(crate) fn keeps_its_promises(host: &Host, engine: &mut dyn Engine) {
     let one = engine.start(&Spec::new("one").memory("8GiB"));
     let one = one.unwrap_or_else(|done| panic!("{}: {done:?}", engine.name()));
@@ -21,7 +21,7 @@ pub(crate) fn keeps_its_promises(host: &Host, engine: &mut dyn Engine) {
     let two = two.unwrap_or_else(|done| panic!("{}: {done:?}", engine.name()));
     assert_sliced(engine, &one, 8 * GIB);
     assert_sliced(engine, &two, 3 * GIB);
-    // Every process that is started there later, too.
+    // A process that is started in the container later is in the slice, too.
     assert_sliced(engine, &one, 8 * GIB);
     engine.restart(&one);
     assert_sliced(engine, &one, 8 * GIB);

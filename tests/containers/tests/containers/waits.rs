@@ -1,4 +1,4 @@
-//! The waits of all tests: each has an end, and names what it waited for.
+//! The waits of all tests have a time limit, and a failure names the awaited event.
 
 use gpuslice_containers::patience;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The ways in, as an operator sets them up: `gpuslice runtime configure`, `gpuslice cdi generate`.
+//! The ways to request a slice, as an operator configures them: `gpuslice runtime configure`,
+//! `gpuslice cdi generate`.
 
 use crate::runtimes::keeps_its_promises;
 use gpuslice_containers::docker::Docker;
@@ -50,7 +51,7 @@ fn podman_by_hooks_by_runtime_and_by_cdi() {
         .sh("gpuslice runtime configure --runtime podman --remove")
         .ok();
     assert!(!removed.contains("result:"), "{removed}");
-    // An annotation that nobody reads any more.
+    // After the removal no hook reads the annotation.
     let id = podman.start(&Spec::new("after").memory("8GiB"));
     let id = id.expect("it starts");
     assert_unsliced(&podman, &id);

@@ -1,4 +1,4 @@
-"""CUDA and NVML say the same of the first device; in a slice they say the slice."""
+"""CUDA and NVML agree about the first device. In a slice both report the slice."""
 import tell
 from driver import Cuda, Nvml
 
@@ -15,7 +15,7 @@ def check():
     tell.equal("cuDeviceTotalMem_v2", device_total, total)
     tell.expect(0 < free <= total, f"free is {free} of {total}")
     if code1 == 0 and code2 == 0:
-        # The answer of a real driver is not known yet: without a slice it is recorded, and not judged.
+        # The answer of a real driver is not known yet, so without a slice it is only recorded.
         left = two["total"] - two["used"] - two["free"] - two["reserved"]
         tell.answer("nvml-v2-sum", {"total - used - free - reserved": left, **two}, left == 0)
         tell.answer("nvml-v1-used", {"v1.used - v2.used": one["used"] - two["used"], "reserved": two["reserved"],

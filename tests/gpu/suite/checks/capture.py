@@ -1,4 +1,7 @@
-"""What an allocation is told while a stream captures: in the limit, and over it; and is the capture still good?"""
+"""The result of an allocation during stream capture, within and over the limit.
+
+Also checks whether the capture stays valid.
+"""
 import ctypes as c
 
 import tell
@@ -6,7 +9,7 @@ from driver import CUDA_NAMES, Cuda
 
 
 def attempt(cuda, stream, mode, size, function):
-    """(code of the allocation, code of the end of the capture)"""
+    """Returns (code of the allocation, code of the end of the capture)."""
     code = cuda.call("cuStreamBeginCapture_v2", stream, mode)
     if code:
         return f"cuStreamBeginCapture_v2: {code}", None
@@ -24,7 +27,7 @@ def attempt(cuda, stream, mode, size, function):
 def check():
     cuda = Cuda().start()
     stream = c.c_void_p()
-    # 1: does not wait for the default stream.
+    # Flag 1: the stream does not wait for the default stream.
     cuda.must("cuStreamCreate", c.byref(stream), 1)
     if cuda.call("cuStreamBeginCapture_v2", stream, 2):
         tell.skip("this driver cannot capture")

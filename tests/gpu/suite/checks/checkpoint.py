@@ -1,4 +1,4 @@
-"""cuCheckpoint: whether a checkpointed process holds device memory."""
+"""cuCheckpoint: whether a checkpointed process still holds device memory."""
 import ctypes as c
 import signal
 import os
@@ -20,7 +20,7 @@ def check():
     for name in ("cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore",
                  "cuCheckpointProcessUnlock"):
         code = cuda.call(name, pid, (c.c_ubyte * 256)())
-        time.sleep(0.1)  # NVML may learn of it a little later; how much later is not asked here
+        time.sleep(0.1)  # NVML may notice it a little later; this check does not measure the delay
         found[name] = [code, tell.mib((nvml.used() or 0) - before)]
         if code:
             break

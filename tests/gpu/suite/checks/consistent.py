@@ -1,4 +1,4 @@
-"""`gpuslice check`: every API by every route, bare and in both slices."""
+"""`gpuslice check` queries every API by every route: bare, and in both slices."""
 import json
 import os
 
@@ -13,7 +13,8 @@ def check():
         words = [tell.GPUSLICE, "check", "--json", *(["--sim", tell.SIM] if tell.SIM else []), *options]
         status, out, err = tell.run(words, timeout=30)
         if name == "bare" and os.environ["GPU_CHECK_INTEGRATED"] == "1":
-            # What unified memory is told without a slice is why there is gpuslice; it is only recorded.
+            # On unified memory the bare answers disagree, which is the reason for gpuslice. They
+            # are only recorded.
             tell.fact("bare", out[-600:] if status not in (0, 1) else json.loads(out)["disagreements"])
             continue
         tell.equal(f"{name}: the exit status", status, 0)

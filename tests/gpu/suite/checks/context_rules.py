@@ -1,4 +1,4 @@
-"""Contexts' ids, green contexts, modules' globals, the stack's limit, small blocks; last, what a reset leaves."""
+"""Context ids, green contexts, module globals, stack limits, small blocks; last, a reset."""
 import ctypes as c
 
 import tell
@@ -6,7 +6,7 @@ from driver import Nvml
 
 MIB = tell.MIB
 GLOBALS = 64 * MIB
-# A module with 64 MiB of its own, and a kernel that uses them.
+# A module with 64 MiB of global memory, and a kernel that uses it.
 PTX = f""".version 6.3
 .target sm_50
 .address_size 64
@@ -28,7 +28,7 @@ def identity(cuda, context):
 
 
 def ids(cuda):
-    """Contexts that are made and destroyed in turn: their addresses and ids."""
+    """Creates and destroys contexts in turn. Returns their addresses and ids."""
     seen = [[hex(cuda.context.value), identity(cuda, cuda.context), "primary"]]
     for _ in range(4):
         context = c.c_void_p()
@@ -45,14 +45,14 @@ def ids(cuda):
 
 
 def took(cuda, nvml, work):
-    """What a call answered, and what it took, in MiB by CUDA's free and by NVML's used."""
+    """Returns a call's result and the MiB that it took, by CUDA's free and by NVML's used."""
     free, used = cuda.info()[0], nvml.used() or 0
     said = work()
     return {"said": said, "by CUDA": tell.mib(free - cuda.info()[0]), "by NVML": tell.mib((nvml.used() or 0) - used)}
 
 
 def green(cuda, nvml):
-    # CUdevResource is 144 bytes in CUDA 12 and 13; one of type 1, the multiprocessors.
+    # CUdevResource is 144 bytes in CUDA 12 and 13. Type 1 is the multiprocessors.
     resource, description, context = (c.c_ubyte * 1024)(), c.c_void_p(), c.c_void_p()
     codes = [cuda.call("cuDeviceGetDevResource", cuda.device, resource, 1)]
     if codes[-1] == 0:
@@ -87,7 +87,7 @@ def module(cuda, nvml):
 
 
 def stack(cuda, nvml, function):
-    """0: the stack of each thread, 2: the heap of kernels."""
+    """Sets limit 0, the stack of each thread, and limit 2, the heap of kernels."""
     found = {}
     for what, limit, size in (("stack 16 KiB", 0, 16 << 10), ("heap 512 MiB", 2, 512 * MIB)):
         found[f"{what}, set"] = took(cuda, nvml, lambda: cuda.call("cuCtxSetLimit", limit, c.c_size_t(size)))
@@ -97,7 +97,7 @@ def stack(cuda, nvml, function):
 
 
 def small(cuda, nvml):
-    """Many allocations of one size: what they took altogether."""
+    """Makes many allocations of one size. Returns the memory that they take together."""
     found = {}
     for size, count in ((1, 1000), (4096, 1000), (512 << 10, 20), (1 * MIB, 20), (MIB + 1, 20), (2 * MIB, 20), (3 * MIB, 20)):
         held = []
@@ -110,7 +110,7 @@ def small(cuda, nvml):
 
 
 def reset(cuda):
-    """The primary context's end: the pool of before, and what was in it."""
+    """Resets the primary context. Checks the earlier pool and the memory in it."""
     pool = cuda.default_pool()
     if pool is None:
         return {"no pools": True}, None
@@ -141,7 +141,7 @@ def check():
     found, function, _ = module(cuda, nvml)
     tell.answer("module-globals", found)
     tell.answer("stack-limit", stack(cuda, nvml, function))
-    # A real driver may not survive it: so it comes last.
+    # A real driver may not survive the reset, so it comes last.
     tell.answer("primary-reset", *reset(cuda))
 
 

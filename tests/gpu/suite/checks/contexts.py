@@ -1,11 +1,11 @@
-"""What a context takes, by kind: the first, a second one, and a kernel's module; as CUDA's free sees it, and NVML."""
+"""The memory that contexts and a kernel's module take, by CUDA's free and by NVML."""
 import ctypes as c
 import os
 
 import tell
 from driver import Cuda, Nvml
 
-# A kernel that does nothing, for whatever card there is; newer drivers may refuse the oldest.
+# A kernel that does nothing. Its target is the oldest, for any card; newer drivers may refuse it.
 PTX = b""".version 6.3
 .target sm_50
 .address_size 64
@@ -14,7 +14,7 @@ PTX = b""".version 6.3
 
 
 def namespaces():
-    """This process's number in each pid namespace that is seen from here."""
+    """Returns this process's pid in each pid namespace that is visible here."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         return [line.split()[1:] for line in file if line.startswith("NSpid")]
 

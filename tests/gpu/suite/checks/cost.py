@@ -1,4 +1,7 @@
-"""What a slice adds to a query, an allocation and a process start: ratios of one run, the variants in turn."""
+"""The time that a slice adds to a query, an allocation and a process start.
+
+The results are ratios within one run. The variants take turns.
+"""
 import statistics
 import subprocess
 import sys
@@ -51,7 +54,8 @@ def check():
         costs[name] = slice_ / bare
         tell.fact(name, {"bare ns": round(bare), "slice ns": round(slice_), "added ns": round(slice_ - bare),
                          "ratio": round(slice_ / bare, 2)})
-    # The same hundred processes of one program: what the preload adds to each.
+    # Starts the same number of short processes in each variant, which shows the cost of the
+    # preload.
     loop = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do /bin/true; done"]
     times = {variant: [] for variant in variants}
     for _ in range(5):

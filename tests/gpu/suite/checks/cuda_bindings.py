@@ -1,9 +1,9 @@
-"""NVIDIA's cuda-bindings: the driver, the runtime (a static one) and NVML of one process say the same."""
+"""NVIDIA's cuda-bindings: the driver, the static runtime and NVML of one process agree."""
 import tell
 
 
 def value(said, what):
-    """The answer of a call that returns (error, ...)."""
+    """Returns the result of a call that returns (error, ...)."""
     tell.equal(f"{what}: its code", int(said[0]), 0)
     return said[1:] if len(said) > 2 else said[1] if len(said) > 1 else None
 
@@ -21,7 +21,7 @@ def check():
         tell.skip(f"cuda-bindings sees no GPU: {error}"[:200])
     said = {"driver": value(driver.cuMemGetInfo(), "cuMemGetInfo")}
     if not tell.SIM:
-        # The real runtime asks for private tables of the driver, which the simulated one has not.
+        # The real runtime needs private tables of the driver, which the simulated one lacks.
         said["runtime"] = value(runtime.cudaMemGetInfo(), "cudaMemGetInfo")
         said["properties"] = value(runtime.cudaGetDeviceProperties(0), "cudaGetDeviceProperties").totalGlobalMem
     try:

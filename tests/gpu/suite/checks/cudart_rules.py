@@ -1,4 +1,6 @@
-"""The CUDA runtimes of this machine: the layouts of cudaDeviceProp, and what cudaGetDriverEntryPoint hands out."""
+"""The CUDA runtimes of this machine: the layouts of cudaDeviceProp, and the functions that
+cudaGetDriverEntryPoint returns.
+"""
 import ctypes as c
 import os
 import sys
@@ -13,7 +15,7 @@ SIZES = {(11, "cudaGetDeviceProperties"): 728, (12, "cudaGetDeviceProperties"): 
 
 
 def open_runtime(major):
-    """A libcudart of that version, or None."""
+    """Loads a libcudart of that version; None if there is none."""
     folder = cudart.folder(major)
     for path in filter(None, [folder and os.path.join(folder, cudart.soname(major)), cudart.soname(major)]):
         try:
@@ -24,7 +26,7 @@ def open_runtime(major):
 
 
 def layout(runtime, name, total):
-    """How much a function writes, and where the total stands."""
+    """Returns how many bytes a function writes, and the offset of the total."""
     room = (c.c_ubyte * ROOM)(*[UNTOUCHED] * ROOM)
     function = getattr(runtime, name, None)
     if function is None:
@@ -39,7 +41,7 @@ def layout(runtime, name, total):
 
 
 def entry_point(runtime, major):
-    """Where cudaGetDriverEntryPoint's cuMemGetInfo is."""
+    """Returns the library of the cuMemGetInfo that cudaGetDriverEntryPoint returns."""
     at, status = c.c_void_p(), c.c_int()
     name = "cudaGetDriverEntryPointByVersion" if hasattr(runtime, "cudaGetDriverEntryPointByVersion") else "cudaGetDriverEntryPoint"
     function = getattr(runtime, name, None)
@@ -57,7 +59,7 @@ def entry_point(runtime, major):
 
 
 def one(major):
-    """In a process of its own: two runtimes of one process are another question."""
+    """Runs in a process of its own, because this check is not about two runtimes in one process."""
     runtime = open_runtime(major)
     if runtime is None:
         return

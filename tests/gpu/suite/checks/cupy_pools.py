@@ -1,4 +1,5 @@
-"""CuPy: its own pool and its stream-ordered one, up to the limit, and what it says then."""
+"""CuPy: its own pool and its stream-ordered pool, filled up to the limit, and the error beyond it.
+"""
 import tell
 
 
@@ -24,7 +25,7 @@ def check():
         del array
         cupy.cuda.Device().synchronize()
         pool.free_all_blocks()
-        # What was freed can be had again, nearly all of it.
+        # Nearly all of the freed memory can be allocated again.
         again = cupy.empty(cupy.cuda.runtime.memGetInfo()[0] * 3 // 4, dtype=cupy.uint8)
         del again
         pool.free_all_blocks()

@@ -1,4 +1,7 @@
-"""How soon the memory of a killed process is free on the card; who keeps what was shared; device files closed by hand."""
+"""How soon a killed process's memory is free, and which process keeps shared memory.
+
+Also closes the driver's device files by hand.
+"""
 import ctypes as c
 import json
 import os
@@ -15,7 +18,7 @@ SHARED = 256 * tell.MIB
 
 
 def child(work):
-    """A process that has not started the driver before it is forked: (pid, its end of a socket)."""
+    """Forks a process that has not started the driver. Returns (pid, our end of a socket)."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -26,7 +29,7 @@ def child(work):
         except BaseException as error:  # noqa: BLE001: the parent is told
             theirs.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         finally:
-            # Never on into what the parent does next.
+            # The child must never continue in the parent's code.
             os._exit(1)
     theirs.close()
     ours.settimeout(12)
@@ -54,7 +57,7 @@ def holds(link):
     code, _ = cuda.alloc(SIZE)
     link.send(json.dumps({"code": code, "uuid": cuda.uuid()}).encode())
     link.recv(1)
-    # The driver's device files, closed behind its back.
+    # Closes the driver's device files without its knowledge.
     closed = 0
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -91,7 +94,7 @@ def imports(link):
 
 
 def back(nvml, baseline, before, seconds=8):
-    """Milliseconds until the card has no more in use than before; the curve on the way."""
+    """Measures the milliseconds until the memory in use is back to the baseline, and the curve."""
     start, curve, last = time.perf_counter(), [], None
     while time.perf_counter() - start < seconds:
         used = nvml.used()
@@ -100,12 +103,12 @@ def back(nvml, baseline, before, seconds=8):
             last = used
         if used <= baseline + 2 * tell.MIB:
             return {"ms": curve[-1][0], "in use MiB before": tell.mib(before - baseline), "[ms, MiB]": curve[:40]}
-        time.sleep(0.0005)  # the resolution of the curve; NVML sends no event for memory
+        time.sleep(0.0005)  # this is the resolution of the curve; NVML sends no event for memory
     return {"ms": None, "in use MiB before": tell.mib(before - baseline), "[ms, MiB]": curve[:40]}
 
 
 def check():
-    # All of them are forked before this process opens anything of the driver's.
+    # All children are forked before this process opens any file of the driver.
     killed, link = child(holds)
     closing, closer = child(holds)
     exporter, out = child(exports)
@@ -123,19 +126,20 @@ def check():
         start = time.perf_counter()
         os.waitpid(killed, 0)
         gone = round((time.perf_counter() - start) * 1e3, 2)
-        # The others stay: what is left is what they hold, known when nothing changes any more.
+        # The other processes stay. They hold the rest, which is known once the number no longer
+        # changes.
         first = back(nvml, with_all - SIZE, with_all)
         first["ms until waitpid returned"] = gone
-        time.sleep(0.3)  # the next part starts from a card at rest
+        time.sleep(0.3)  # the next part starts when the card is idle
         tell.answer("kill-latency", first, first["ms"] is not None and first["ms"] < 100)
         exporter = shared(nvml, exporter, out, importer, into)
         end(importer)
         importer = None
-        time.sleep(0.2)  # the importer's memory is gone from NVML's numbers by then
+        time.sleep(0.2)  # by then NVML no longer counts the importer's memory
         before = nvml.used()
         closer.send(b"x")
         said = heard(closer)
-        time.sleep(0.5)  # that nothing comes back is only known after a while
+        time.sleep(0.5)  # only a while later it is certain that no memory comes back
         after = nvml.used()
         listed = nvml.processes()
         tell.answer("closed-device-files", {"files closed": said["closed"], "MiB in use before": tell.mib(before),
@@ -153,7 +157,7 @@ def check():
 
 
 def shared(nvml, exporter, out, importer, into):
-    """The exporter, unless it has been ended."""
+    """Returns the exporter's pid, unless the exporter has been ended."""
     alone = nvml.used()
     out.send(b"x")
     number = descriptors.receive(out)
@@ -165,7 +169,7 @@ def shared(nvml, exporter, out, importer, into):
         return exporter
     both, listed = nvml.used(), nvml.processes()
     end(exporter)
-    time.sleep(0.5)  # that the import keeps the memory is only known after a while
+    time.sleep(0.5)  # only a while later it is certain that the import keeps the memory
     left, after = nvml.used(), nvml.processes()
     tell.answer("exporter-dies", {
         "MiB more by the import": tell.mib(both - alone), "MiB less by the exporter's end": tell.mib(both - left),

@@ -1,10 +1,14 @@
-"""When a graph takes its memory, in which steps, and what gives it back; frees and trims while a stream captures."""
+"""When a graph takes its memory, in which steps, and which calls free it.
+
+Also checks frees and trims during stream capture.
+"""
 import ctypes as c
 
 import tell
 
 MIB = tell.MIB
-# cuDeviceGetGraphMemAttribute: in use now, the most; reserved now, the most.
+# Attributes of cuDeviceGetGraphMemAttribute: memory in use and its peak, reserved memory and its
+# peak.
 USED, RESERVED = 0, 2
 
 
@@ -18,9 +22,9 @@ def look(cuda, start):
 
 
 def captured(cuda, stream, size, work=None):
-    """A graph that allocates and frees `size` bytes: (graph, codes)."""
+    """Captures a graph that allocates and frees `size` bytes. Returns (graph, codes)."""
     at, graph = c.c_uint64(), c.c_void_p()
-    # 2: relaxed.
+    # Mode 2: relaxed.
     codes = [cuda.call("cuStreamBeginCapture_v2", stream, 2),
              cuda.call("cuMemAllocAsync", c.byref(at), c.c_size_t(size), stream)]
     codes.append(cuda.call("cuMemsetD8Async", at, c.c_ubyte(1), c.c_size_t(size), stream))
@@ -53,7 +57,7 @@ def life(cuda, stream, size):
 
 
 def during(cuda, stream, mode, work):
-    """A call while a stream captures in a mode: its code, and the code of the capture's end."""
+    """Makes a call during a capture in this mode: (its code, the code of the capture's end)."""
     graph = c.c_void_p()
     if cuda.call("cuStreamBeginCapture_v2", stream, mode):
         return "no capture"

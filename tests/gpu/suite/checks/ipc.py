@@ -1,4 +1,5 @@
-"""Memory of this process, opened by another one through an IPC handle: who pays for it?"""
+"""Another process opens memory of this process by an IPC handle. Which process is it counted for?
+"""
 import ctypes as c
 import json
 import subprocess

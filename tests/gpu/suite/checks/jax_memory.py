@@ -1,4 +1,4 @@
-"""JAX: it preallocates the share that it is told, half here, of what it sees: in a slice, of the slice."""
+"""JAX preallocates a share of the memory that it sees, here half: in a slice, half of the slice."""
 import json
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 import tell
 
 
-# All of the slice: more than is free beside the context.
+# Preallocates the whole slice, which is more than is free beside the context.
 WHOLE = """
 import json, jax, jax.numpy as jnp
 x = float(jnp.ones((1 << 20,), jnp.float32).sum())
@@ -15,7 +15,7 @@ print(json.dumps([x, (jax.devices("gpu")[0].memory_stats() or {}).get("bytes_lim
 
 
 def backs_off():
-    """A process that wants to preallocate more than it can have."""
+    """Runs a process that tries to preallocate more than is free."""
     status, out, err = tell.run([sys.executable, "-c", WHOLE], timeout=30, env={"XLA_PYTHON_CLIENT_MEM_FRACTION": "1.0"})
     said = json.loads(out.splitlines()[-1]) if status == 0 and out else [None, None]
     tell.answer("jax-backs-off", {"status": status, "sum, bytes_limit": said, "slice": tell.LIMIT, "error": err.strip()[-300:]},

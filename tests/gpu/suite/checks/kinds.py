@@ -1,4 +1,7 @@
-"""The ledger's word against NVML's, for one process in a slice, kind by kind. NVML is asked from outside the slice."""
+"""Compares the ledger with NVML for one process in a slice, for each kind of memory.
+
+NVML is queried from outside the slice.
+"""
 import json
 import os
 
@@ -7,12 +10,12 @@ from driver import Cuda, Nvml
 
 SIZE = 128 * tell.MIB
 KINDS = ["linear", "pool", "array", "managed", "physical", "pinned", "context"]
-# What the driver takes for itself besides; a real one is expected to take some.
+# The memory that the driver takes in addition. Only a real driver is expected to take some.
 TOLERANCE = 0 if tell.SIM else 64 * tell.MIB
 
 
 def ledger(pid):
-    """What `gpuslice status` says of a process: its bytes, and by kind; and how often it was found."""
+    """Returns a process's bytes in `gpuslice status`, by kind and in total, and its row count."""
     _, out, _ = tell.run([tell.GPUSLICE, "status", "--json"], timeout=20)
     for slice_ in json.loads(out)["slices"]:
         for device in slice_["devices"]:
@@ -23,7 +26,7 @@ def ledger(pid):
 
 
 def outside(uuid):
-    """The same by NVML, by a process without a slice: what is used altogether, and by pid."""
+    """Returns the memory in use by NVML, in total and by pid, from a process without a slice."""
     code = ("import json,sys; from driver import Nvml; n=Nvml(sys.argv[1]); "
             "print(json.dumps({'memory': n.memory1(), 'processes': n.processes()}))")
     import sys

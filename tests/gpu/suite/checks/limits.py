@@ -1,4 +1,4 @@
-"""What is called free can be had, all of it; 2 MiB more is refused; and it comes back."""
+"""All free memory can be allocated, 2 MiB more are refused, and freed memory is free again."""
 import tell
 from driver import OUT_OF_MEMORY, Cuda
 from tell import STEP
@@ -7,7 +7,7 @@ from tell import STEP
 def check():
     cuda = Cuda().start()
     free, total = cuda.info()
-    # Whether one allocation can have all of it is the driver's business; small ones can.
+    # The driver decides whether one allocation can have all of it. Small ones can.
     held, part = [], max(STEP, free // 8 // STEP * STEP)
     while part >= STEP:
         code, at = cuda.alloc(part)

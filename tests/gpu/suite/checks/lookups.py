@@ -1,4 +1,7 @@
-"""Does cuGetProcAddress hand out the addresses that the library exports? In a slice: is it ours by both ways?"""
+"""Does cuGetProcAddress return the addresses that the library exports?
+
+In a slice: do both ways return ours?
+"""
 import ctypes as c
 
 import tell

@@ -1,7 +1,8 @@
-"""Every answer of cuGetProcAddress and of dlsym, in the format of tests/sim/recorded/lookups-BRANCH.txt.
+"""Every answer of cuGetProcAddress and of dlsym, as in tests/sim/recorded/lookups-BRANCH.txt.
 
-The questions are those of tests/clients/c/driver_lookups.c: it explains the lines. In a slice: the same, with ours in place
-of the driver's wherever the library has a function of that name, and nowhere else.
+tests/clients/c/driver_lookups.c asks the same questions, and explains the lines. In a slice the
+answers must be the same, except that our function replaces the driver's wherever the library has
+one of that name.
 """
 import ctypes as c
 import os
@@ -17,12 +18,12 @@ VERSIONS = [0, 1, 1999, 2000, 2020, 2030, 3000, 3010, 3020, 3999, 4000, 4010, 40
 ENDS = ["", "_v2", "_v3", "_v4", "_ptsz", "_ptds", "_v2_ptsz", "_v2_ptds", "_v3_ptsz", "WithFlags", "WithParams",
         "WithParams_ptsz"]
 HERE = os.path.dirname(os.path.abspath(__file__))
-# In the kit, in the repository.
+# The path in the kit, and the path in the repository.
 RECORDINGS = [f"{HERE}/../lookups-550.txt", f"{HERE}/../../../sim/recorded/lookups-550.txt"]
 
 
 class Lookups:
-    """libcuda, asked by name."""
+    """Looks names up in libcuda."""
 
     def __init__(self):
         self.cuda = c.CDLL("libcuda.so.1")
@@ -36,7 +37,7 @@ class Lookups:
         self.cuda.cuInit(0)
 
     def symbol(self, name, address):
-        """The exported name at an address."""
+        """Returns the exported name at an address."""
         if not address:
             return "-"
         if address == self.nothing:
@@ -58,7 +59,7 @@ class Lookups:
         return self.known[address]
 
     def answers(self, way, name, flags):
-        """The answers of all versions, where one differs from that of the version before: VERSION:RC/STATUS/SYMBOL."""
+        """Returns VERSION:RC/STATUS/SYMBOL for each version that changes the answer."""
         found, status, nothing, encoded = self.found, self.status, self.nothing, name.encode()
         at, said = c.addressof(found), c.addressof(status) if way == "2" else None
         line, last, last_text = "", None, ""
@@ -76,7 +77,7 @@ class Lookups:
         return line
 
     def lines(self, name):
-        """The lines of one name."""
+        """Returns the lines of one name."""
         shown, answered = name or '""', []
         for way in "2n1":
             by_flags = [self.answers(way, name, flags) for flags in range(4)]
@@ -90,12 +91,12 @@ class Lookups:
 
 
 def base(name):
-    """The name that cuGetProcAddress is asked for: without version and stream suffix."""
+    """Returns the name to pass to cuGetProcAddress: without version and stream suffix."""
     return re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", name)
 
 
 def names_to_ask():
-    """The recordings' names first; then those that this library exports besides."""
+    """Returns the names of the recordings, and then the other names that this library exports."""
     names = []
     with open(next(path for path in RECORDINGS if os.path.exists(path)), encoding="utf-8") as file:
         for line in file:
@@ -108,7 +109,7 @@ def names_to_ask():
 
 
 def with_stand_ins(line, ours):
-    """The line that is expected in a slice: ours wherever the library has that name."""
+    """Returns the expected line in a slice: our function wherever the library has that name."""
     name, first, *words = line.split(" ")
     replaced = []
     for word in words:
@@ -118,7 +119,9 @@ def with_stand_ins(line, ours):
 
 
 def driver_branch(real):
-    """The driver's branch, 550: by the library's file name, else by NVML, which says it without a GPU."""
+    """Returns the driver's branch, such as 550: from the library's file name, else from NVML, which
+    reports it without a GPU.
+    """
     named = re.match(r"libcuda\.so\.(\d{3})\.", real)
     if named:
         return named.group(1)
@@ -133,7 +136,7 @@ def driver_branch(real):
 
 def check():
     asked = Lookups()
-    # A dry run asks for some: the simulator is held to the recordings by a test of its own.
+    # On the simulator a sample is enough, because another test compares it with the recordings.
     names = names_to_ask()[::8 if tell.SIM else 1]
     lines = [line for name in names for line in asked.lines(name)]
     version = c.c_int()

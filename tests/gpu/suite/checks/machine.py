@@ -1,4 +1,7 @@
-"""The machine and what of it bears on memory: kernel, cgroups, driver, MIG, limits. Only reads; writes nowhere."""
+"""Records the facts of the machine that affect memory: kernel, cgroups, driver, MIG, limits.
+
+It only reads.
+"""
 import ctypes as c
 import glob
 import os
@@ -14,7 +17,7 @@ class Limits(c.Structure):
 
 
 def text(path, room=2000):
-    """A small file, or why it cannot be read."""
+    """Returns a small file's text, or why it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(room).strip()
@@ -23,7 +26,7 @@ def text(path, room=2000):
 
 
 def cgroup():
-    """The folder of the own cgroup (v2), or None."""
+    """Returns the folder of this process's cgroup (v2), or None."""
     own = [line.split("::", 1)[1].strip() for line in text("/proc/self/cgroup").splitlines() if line.startswith("0::")]
     for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         if own and os.path.exists(root + "/cgroup.controllers"):
@@ -45,7 +48,7 @@ def system():
 
 
 def kernel_limits():
-    """The controllers that could hold a limit of device memory, as they stand."""
+    """Returns the state of the controllers that could limit device memory."""
     own, found = cgroup(), {}
     for root in filter(None, ["/sys/fs/cgroup", own]):
         for name in ("cgroup.controllers", "dmem.capacity", "dmem.current", "dmem.max", "dmem.min", "misc.capacity", "misc.max"):
@@ -57,7 +60,10 @@ def kernel_limits():
 
 
 def driver_limits(nvml):
-    """What the driver says of the own cgroup, of the empty path and of the root. Reading is not privileged."""
+    """Returns the driver's limits for this process's cgroup, the empty path and the root.
+
+    Reading them needs no privilege.
+    """
     if not hasattr(nvml.lib, "nvmlDeviceGetMemoryLimits_v1"):
         return "NVML has no nvmlDeviceGetMemoryLimits_v1"
     found = {}

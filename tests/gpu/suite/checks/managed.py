@@ -1,4 +1,4 @@
-"""When managed memory takes device memory. Never more of it than is free."""
+"""When managed memory takes device memory. The check never takes more than is free."""
 import ctypes as c
 
 import tell
@@ -12,7 +12,7 @@ class Location(c.Structure):
 
 
 def prefetch(cuda, at, device):
-    """cuMemPrefetchAsync of CUDA 8; else that of 12.2, which takes a location."""
+    """Calls cuMemPrefetchAsync of CUDA 8, else that of 12.2, which takes a location."""
     code = cuda.call("cuMemPrefetchAsync", at, c.c_size_t(SIZE), device, None)
     if code:
         place = Location(1, device) if device >= 0 else Location(2, 0)

@@ -1,4 +1,7 @@
-"""Under MPS, with a server of its own: which pids NVML lists, and whether a slice holds. It ends its server."""
+"""MPS with a server of its own: the pids that NVML lists, and whether a slice holds.
+
+The check ends its server.
+"""
 import os
 import shutil
 import tempfile
@@ -24,7 +27,7 @@ def check():
         finally:
             stop = f"echo quit | '{control}'"
             tell.fact("the server's end", tell.run(["sh", "-c", stop], timeout=8, env=place)[0])
-            time.sleep(0.5)  # the server ends after its controller has answered, and says nothing then
+            time.sleep(0.5)  # the server ends after its controller, without a message
 
 
 def asked(place):

@@ -1,4 +1,4 @@
-"""numba-cuda: a context, get_memory_info, an array; and an array that is too large."""
+"""numba-cuda: a context, get_memory_info, an array, and an array that is too large."""
 import tell
 
 

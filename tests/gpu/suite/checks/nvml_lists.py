@@ -1,4 +1,7 @@
-"""NVML's process lists: element size, short arrays, old versions; field values; costs; what other users may read."""
+"""NVML's process lists: element size, short arrays, old versions.
+
+Also field values, costs, and what other users may read.
+"""
 import ctypes as c
 import json
 import os
@@ -24,7 +27,7 @@ class Details(c.Structure):
 
 
 def listed(nvml, name):
-    """The code, how many elements, and how many bytes were written for each."""
+    """Returns the code, the number of elements, and the bytes written for each."""
     room, count = (c.c_ubyte * ROOM)(*[UNTOUCHED] * ROOM), c.c_uint(32)
     code = nvml.call(name, nvml.device, c.byref(count), room)
     if code:
@@ -49,7 +52,8 @@ def details(nvml):
 
 
 def fields(nvml):
-    """The field ids whose value is one of the memory numbers, in bytes, KiB or MiB."""
+    """Returns the ids of fields whose value equals one of the memory numbers, in bytes, KiB or MiB.
+    """
     memory = dict(nvml.memory2()[1], **{"v1 used": nvml.memory1()[1]["used"]})
     wanted = {}
     for name, value in memory.items():
@@ -77,7 +81,7 @@ def cost(work, count):
 
 
 def other_user(uuid):
-    # Python's own files may be root's alone: what is imported is imported before.
+    # Only root may be able to read Python's files, so imports precede the change of user.
     code = ("import json, os, sys\nfrom driver import Nvml\n"
             "os.setgroups([]); os.setgid(65534); os.setuid(65534)\nn = Nvml(sys.argv[1])\n"
             "print(json.dumps({'init': n.code, 'memory': n.memory1()[0], 'memory_v2': n.memory2()[0], "
@@ -114,7 +118,7 @@ def check():
                                "nvmlDeviceGetComputeRunningProcesses_v3": cost(nvml.processes, 20)})
     if os.getuid() == 0:
         said = other_user(cuda.uuid())
-        # Another user may not read the simulated machine's files, whatever NVML allows.
+        # Another user cannot read the simulated machine's files, whatever NVML itself allows.
         tell.answer("nvml-other-user", said, None if tell.SIM else isinstance(said, dict) and said["memory"] == 0 and said["processes"][0] == 0)
     else:
         tell.answer("nvml-other-user", f"this is user {os.getuid()}: {nvml.memory1()[0]}, {nvml.processes()[0]}",

@@ -1,4 +1,4 @@
-"""OpenCL by its loader, or by NVIDIA's driver itself: sizes, uuid, and whether it allocates by libcuda's functions."""
+"""OpenCL by its loader, or by NVIDIA's driver: sizes, UUID, and whether it allocates by libcuda."""
 import ctypes as c
 import json
 import os
@@ -9,7 +9,7 @@ from driver import Nvml
 
 MIB = tell.MIB
 SIZE = 256 * MIB
-# The order of the dispatch table that every OpenCL object begins with a pointer to (cl_icd.h).
+# The order of the dispatch table (cl_icd.h). Every OpenCL object begins with a pointer to it.
 TABLE = {"clGetPlatformInfo": 1, "clGetDeviceIDs": 2, "clGetDeviceInfo": 3, "clCreateContext": 4, "clReleaseContext": 7,
          "clCreateCommandQueue": 9, "clReleaseCommandQueue": 11, "clCreateBuffer": 14, "clReleaseMemObject": 18, "clFinish": 47,
          "clEnqueueWriteBuffer": 49}
@@ -18,7 +18,7 @@ POINTERS = {"clCreateContext", "clCreateCommandQueue", "clCreateBuffer"}
 
 
 class OpenCl:
-    """NVIDIA's platform: by the driver's own table, whoever found it."""
+    """NVIDIA's platform, called by the driver's own table, however the platform was found."""
 
     def __init__(self):
         tried = []
@@ -67,7 +67,7 @@ class OpenCl:
 
 
 def ledger():
-    """What the slice's ledger says that this process holds: by kind; None outside a slice."""
+    """Returns this process's memory in the slice's ledger, by kind; None outside a slice."""
     _, out, _ = tell.run([tell.GPUSLICE, "status", "--json"], timeout=10, env={"LD_PRELOAD": ""})
     for slice_ in json.loads(out)["slices"] if out else []:
         for device in slice_["devices"]:
@@ -80,7 +80,7 @@ def ledger():
 def check():
     opencl = OpenCl()
     count, device = c.c_uint(), c.c_void_p()
-    # 4: GPUs.
+    # Type 4: GPUs.
     code = opencl.call("clGetDeviceIDs", opencl.platform, c.c_uint64(4), 1, c.byref(device), c.byref(count))
     if code:
         tell.skip(f"clGetDeviceIDs answered {code}")

@@ -1,4 +1,4 @@
-"""How the driver's pools grow and shrink, what a destroyed one keeps, and how fast a trim is."""
+"""How the driver's pools grow and shrink, what a destroyed pool keeps, and how fast a trim is."""
 import ctypes as c
 import functools
 import math
@@ -14,7 +14,10 @@ RESERVED, USED = 5, 7
 
 
 def growth(cuda):
-    """Reserved after each of many allocations of 1 MiB, where it changed; and after one allocation in a fresh pool, by size."""
+    """Returns the reserved memory after each of many allocations of 1 MiB, where it changed.
+
+    Also returns it after one allocation in a fresh pool, by size.
+    """
     code, pool = cuda.new_pool(ALL)
     if code:
         return None
@@ -48,7 +51,7 @@ def growth(cuda):
 
 
 def near_full(cuda):
-    """A pool that has to grow while less than its step is free."""
+    """Makes a pool grow while less than its growth step is free."""
     held, part = [], 1 << 30
     while part >= 2 * MIB:
         if cuda.info()[0] < part + 20 * MIB:
@@ -78,14 +81,16 @@ def near_full(cuda):
 
 
 def shrinks(cuda):
-    """A pool that keeps nothing: reserved after the free, after a query, after each kind of synchronisation."""
+    """Returns the reserved memory of a pool that keeps nothing: after the free, after a query, and
+    after each kind of synchronisation.
+    """
     found = {}
     stream = c.c_void_p()
     cuda.must("cuStreamCreate", c.byref(stream), 1)
     for what, work in (("cuCtxSynchronize", lambda: cuda.synchronize()),
                        ("cuStreamSynchronize of the stream", lambda: cuda.must("cuStreamSynchronize", None)),
                        ("cuStreamSynchronize of another stream", lambda: cuda.must("cuStreamSynchronize", stream)),
-                       # Whether time alone lets a pool give back what is free.
+                       # Whether a pool returns free memory after some time without a call.
                        ("50 ms", lambda: time.sleep(0.05))):
         _, pool = cuda.new_pool(0)
         _, at = cuda.alloc_from(pool, 256 * MIB)
@@ -102,7 +107,7 @@ def shrinks(cuda):
 
 
 def destroyed(cuda):
-    """A pool that is destroyed while memory of it is in use."""
+    """Destroys a pool while memory of it is in use."""
     start = cuda.info()[0]
     _, pool = cuda.new_pool(ALL)
     _, one = cuda.alloc_from(pool, 128 * MIB)
@@ -119,7 +124,7 @@ def destroyed(cuda):
 
 
 def current(cuda):
-    """Whether the plain asynchronous allocation takes from the pool that is set for the device."""
+    """Returns whether a plain asynchronous allocation uses the pool that is set for the device."""
     _, pool = cuda.new_pool(ALL)
     default = cuda.default_pool()
     cuda.must("cuDeviceSetMemPool", cuda.device, pool)
@@ -140,7 +145,7 @@ def timed(work):
 
 
 def speeds(cuda):
-    """Milliseconds of a trim, and of plain allocations and frees, by MiB."""
+    """Returns the milliseconds of a trim, and of plain allocations and frees, by MiB."""
     found, free = {}, cuda.info()[0]
     for size in (64 * MIB, 1 << 30, 8 << 30):
         if size > free // 2:

@@ -1,7 +1,7 @@
-"""Records the driver's own answers, as one file for tests/sim/recorded: what the simulator is then held to.
+"""Records the driver's own answers as one file for tests/sim/recorded.
 
-Under `answers` stands only what the next run on such a card and driver must give again: no addresses, no pids, nothing
-of what other programs hold.
+The simulator must then give the same answers. `answers` contains only answers that the next run on
+such a card and driver must repeat: no addresses, no pids, and no memory of other programs.
 """
 import ctypes as c
 import datetime
@@ -13,12 +13,12 @@ import tell
 from driver import Cuda, Memory1, Memory2, Nvml, ArrayDescriptor
 
 SCENARIOS = {"NVIDIA H200": "h200", "NVIDIA GeForce RTX 3090": "rtx3090", "NVIDIA GB10": "gb10"}
-# Of a multi-GPU or shared machine, or another boot's: not of the card.
+# Fields that depend on other GPUs, other programs or the boot, and not on the card.
 NOT_THE_CARD = {33, 34, 50, 85}
 
 
 def before_init():
-    """What is answered before cuInit, and to wrong arguments: by a process that has not started the driver."""
+    """Returns the answers before cuInit and to wrong arguments. The driver is not started yet."""
     cuda, out = Cuda(), c.c_int()
     free, total = c.c_size_t(), c.c_size_t()
     return {"cuDeviceGetCount": cuda.call("cuDeviceGetCount", c.byref(out)),
@@ -58,7 +58,11 @@ def errors(cuda, nvml):
 
 
 def overheads(cuda):
-    """What allocations and contexts take besides what is asked for, by CUDA's free; in a process with a context."""
+    """Returns the memory that allocations and contexts take beyond the requested size, by CUDA's
+    free.
+
+    Runs in a process with a context.
+    """
     def took(work):
         before = cuda.info()[0]
         code, undo = work()

@@ -1,4 +1,4 @@
-"""The CUDA runtime: what nvcc makes, dynamic and static, of each toolkit that is here, and the kit's prebuilt programs."""
+"""The CUDA runtime in programs of each nvcc, dynamic and static, and in the kit's programs."""
 import glob
 import os
 import shutil
@@ -15,13 +15,13 @@ SEEN = {}
 
 
 def toolkits():
-    """Every nvcc, once."""
+    """Returns the path of every nvcc, without duplicates."""
     found = glob.glob("/usr/local/cuda*/bin/nvcc") + [shutil.which("nvcc") or ""]
     return sorted({os.path.realpath(nvcc) for nvcc in found if nvcc})
 
 
 def prebuilt():
-    """The kit's programs: (name, program, folder of the runtime that it needs)."""
+    """Returns the kit's programs: (name, program, folder of the runtime that it needs)."""
     for major in (11, 12, 13):
         program = os.path.join(tell.KIT, "bin", f"runtime-{major}")
         if os.path.exists(program):
@@ -29,7 +29,7 @@ def prebuilt():
 
 
 def judge(name, status, out, err):
-    """What a program has said: lines of `cuda UUID WHEN total=N free=N`."""
+    """Judges a program's output: lines of `cuda UUID WHEN total=N free=N`."""
     totals = [int(word[6:]) for line in out.splitlines() for word in line.split() if word.startswith("total=")]
     tell.fact(name, {"status": status, "said": out.strip()[:1200], "error": err.strip()[:300]})
     if totals:
@@ -45,7 +45,7 @@ def check():
         for nvcc in toolkits() if not tell.SIM else []:
             for linkage in ("shared", "static"):
                 program = os.path.join(folder, "runtime")
-                # The tools of a slice are not what is tested: nvcc runs without the preload.
+                # nvcc runs without the preload, because only its output is tested in a slice.
                 plain = {"LD_PRELOAD": ""}
                 words = [nvcc, "-cudart", linkage, "-o", program, SOURCE]
                 status, out, err = tell.run(words, timeout=50, env=plain)

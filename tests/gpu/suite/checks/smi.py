@@ -1,4 +1,4 @@
-"""nvidia-smi: plain, -q -d MEMORY, --query-gpu, the process list; and which functions it looks up, and how."""
+"""nvidia-smi: plain, -q -d MEMORY, --query-gpu, the process list, and its symbol look-ups."""
 import re
 import shutil
 
@@ -31,7 +31,7 @@ def check():
 
 
 def resolved():
-    """What it looks up by name: the loader says so, for what is linked and for dlsym."""
+    """Returns the names that nvidia-smi looks up, linked or by dlsym. The loader reports them."""
     status, _, err = tell.run(tell.in_slice() + ["env", "LD_DEBUG=symbols", "nvidia-smi"], timeout=20)
     names = sorted(set(re.findall(r"symbol=((?:nvml|cu)\w+);", err)))
     libraries = sorted(set(re.findall(r"lookup in file=(\S*lib(?:nvidia|cuda)\S*)", err)))

@@ -1,4 +1,6 @@
-"""Three processes in three slices at once: each sees its own, each can have all of it, at the same time."""
+"""Three processes in three slices at once: each sees its own slice, and all can fill theirs at the
+same time.
+"""
 import json
 import os
 
@@ -29,7 +31,7 @@ def check():
 
 
 def torch_too(shares):
-    """The same by torch, where it is, beside the three that hold all of theirs."""
+    """Does the same with torch, if installed, while the three processes fill their slices."""
     code = ("import torch, json; f, t = torch.cuda.mem_get_info(); x = torch.zeros(1 << 26, device='cuda');"
             "print(json.dumps([f, t, int(x.sum().item())]))")
     import subprocess
@@ -38,7 +40,7 @@ def torch_too(shares):
     tell.fact("with torch as well", status == 0)
     if status:
         return
-    # A quarter of the card is left for them.
+    # A quarter of the card is left for the three torch processes.
     small = max(shares[0] // 6, 2 * tell.GIB)
     words = tell.in_slice(small) + [sys.executable, "-c", code]
     running = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]

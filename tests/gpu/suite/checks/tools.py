@@ -1,4 +1,4 @@
-"""NVIDIA's tools start and work under the preload as they do without: compute-sanitizer, ncu, cuda-gdb, nsys."""
+"""NVIDIA's tools work under the preload as without: compute-sanitizer, ncu, cuda-gdb, nsys."""
 import glob
 import os
 import shutil
@@ -35,7 +35,7 @@ def check():
             tell.equal(f"{name} in a slice, its exit status and that the program ran", ended["slice"], ended["bare"])
             same[name] = ended["slice"] == ended["bare"]
             ran += 1
-            # After each, for the last of them takes long.
+            # Answers after each tool, because the last tools take long.
             tell.answer("tools", {"as without the preload": same}, all(same.values()))
     if not ran:
         tell.skip("none of the tools is here")

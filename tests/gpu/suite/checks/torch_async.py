@@ -1,4 +1,4 @@
-"""torch with backend:cudaMallocAsync: the stream-ordered pool is what is filled."""
+"""torch with backend:cudaMallocAsync fills the stream-ordered pool."""
 import os
 
 import tell

@@ -1,10 +1,10 @@
-"""torch: a CUDA graph captured near the limit; one that is refused memory while it captures; and one after that."""
+"""torch: CUDA graphs captured near the limit, beyond the limit, and after that refusal."""
 import tell
 from torchlike import torch_or_skip
 
 
 def capture(torch, size):
-    """Captures a graph that needs `size` bytes of its own; what it computes."""
+    """Captures a graph that needs `size` bytes of its own. Returns the graph's result."""
     graph, source = torch.cuda.CUDAGraph(), torch.ones(1 << 20, device="cuda")
     with torch.cuda.graph(graph):
         room = torch.empty(size, dtype=torch.uint8, device="cuda")

@@ -1,4 +1,4 @@
-"""torch: mem_get_info, device properties, and what nvidia-ml-py tells torch."""
+"""torch: mem_get_info, device properties, and the numbers that torch gets from nvidia-ml-py."""
 import tell
 from torchlike import torch_or_skip
 

@@ -1,4 +1,4 @@
-"""torch's caching allocator up to OOM; and its retry: what it keeps is given back and the allocation is made."""
+"""torch's caching allocator up to out-of-memory, and its retry after it has released its cache."""
 import tell
 from torchlike import fill, torch_or_skip
 
@@ -17,7 +17,7 @@ def check():
         tell.expect(left < 64 * tell.MIB, f"{tell.mib(left)} MiB were left")
     tell.answer("torch", {"free at the start, had, left in MiB": [tell.mib(free), tell.mib(had), tell.mib(left)],
                           "total": total, "error": text[:300]}, total == tell.LIMIT if tell.IN_SLICE else None)
-    # All of it is cached now in pieces; one large tensor needs the retry after the cache was given back.
+    # All memory is now cached in pieces. A large tensor fits only after the cache was released.
     held.clear()
     tell.expect(torch.cuda.memory_reserved() > free // 2, "torch caches nothing")
     retries = torch.cuda.memory_stats().get("num_alloc_retries", 0)

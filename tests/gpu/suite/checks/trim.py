@@ -1,4 +1,6 @@
-"""Freed memory that a stream-ordered pool keeps: who gives it to cuMemAlloc, and is it had again?"""
+"""Freed memory that a stream-ordered pool keeps: is it released for cuMemAlloc, and can it be
+allocated again?
+"""
 import ctypes as c
 import json
 import os
@@ -13,7 +15,7 @@ def check():
     pool, all_ = c.c_void_p(), c.c_uint64((1 << 64) - 1)
     if cuda.call("cuDeviceGetDefaultMemPool", c.byref(pool), cuda.device):
         tell.skip("this driver has no pools")
-    # The pool keeps whatever is freed into it: attribute 4 is its release threshold.
+    # The pool keeps all memory freed into it: attribute 4 is its release threshold.
     cuda.must("cuMemPoolSetAttribute", pool, 4, c.byref(all_))
     free, _ = cuda.info()
     size = free * 3 // 4 // STEP * STEP
@@ -31,7 +33,8 @@ def check():
     cuda.must("cuMemPoolGetAttribute", pool, 5, c.byref(kept))
     tell.answer("pool-for-alloc", {"the pool kept, in MiB": was, "cuMemAlloc of as much": code,
                                    "the pool kept afterwards, in MiB": tell.mib(kept.value)})
-    # Whether the driver takes back what a pool keeps is the driver's business: a slice must do the same.
+    # The driver decides whether it takes back the memory that a pool keeps. A slice must behave
+    # like it.
     path = os.path.join(os.environ["GPU_CHECK_OUT"], "trim.bare")
     if not tell.IN_SLICE:
         with open(path, "w", encoding="utf-8") as file:

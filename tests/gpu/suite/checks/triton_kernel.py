@@ -2,7 +2,7 @@
 import tell
 from torchlike import torch_or_skip
 
-# Triton reads its kernels' source from the file, so it stands at the top.
+# Triton reads the source of its kernels from the file, so the kernel is at the top level.
 try:
     import triton
     import triton.language as tl

@@ -1,4 +1,4 @@
-"""The rules for unified memory, forced on where the memory is the card's own: by a slice file that says so."""
+"""The rules for unified memory on a card with memory of its own, forced by a slice file."""
 import json
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What the driver reports where host and device share the memory, without a slice: MemFree, page cache, NVML."""
+"""The driver's reports on unified memory without a slice: MemFree, page cache, NVML."""
 import os
 import tempfile
 
@@ -27,7 +27,7 @@ def check():
                 and abs(before["CUDA free"] - before["MemFree"]) < tell.GIB)
     tell.answer("uma-nvml", {"v1": nvml.memory1(), "v2": nvml.memory2(), "processes": nvml.processes(), "own pid": os.getpid(),
                              "BAR1": nvml.bar1()}, nvml.memory1()[0] == 3 and nvml.processes()[0] == 0)
-    # 256 MiB of page cache, on a file system that has one.
+    # Writes 256 MiB into the page cache, on a file system that uses it.
     with tempfile.NamedTemporaryFile(dir=os.environ["GPU_CHECK_OUT"]) as file:
         for _ in range(16):
             file.write(bytes(16 << 20))

@@ -1,4 +1,7 @@
-"""The driver library unloaded and loaded again; fork after cuInit; exec: no crash, and no memory is left held."""
+"""The driver library is unloaded and loaded again; fork after cuInit; exec.
+
+Nothing crashes, and no memory stays allocated.
+"""
 import ctypes as c
 import os
 import sys
@@ -29,7 +32,7 @@ def check():
     tell.answer("fork-child", {"cuDeviceGetCount, cuMemGetInfo_v2": codes}, codes == [NOT_INITIALIZED, NOT_INITIALIZED])
     tell.expect(ended >= 0, f"the forked child died by signal {-ended}")
     tell.equal("the parent after the child's end", cuda.info(), (free, total))
-    # A program that this process becomes, in a child: it starts anew.
+    # A child process executes another program, which starts the driver anew.
     code = "from driver import Cuda; c = Cuda().start(); print(*c.info())"
     status, out, err = tell.run([sys.executable, "-B", "-c", code])
     tell.equal("exec after cuInit", status, 0)

@@ -1,4 +1,4 @@
-"""Physical memory: granularity, from when to when it counts, and what its descriptors are."""
+"""Physical memory: its granularity, when it counts as used, and the files of its descriptors."""
 import ctypes as c
 import os
 
@@ -22,7 +22,7 @@ def granularities(cuda):
 
 
 def counts(cuda):
-    """Free after each step, as MiB in use since the start."""
+    """Returns the memory in use after each step, in MiB since the start, by CUDA's free."""
     start, found = cuda.info()[0], {}
 
     def look(what):
@@ -40,7 +40,7 @@ def counts(cuda):
 
 
 def descriptors(cuda):
-    """Two objects, one of them exported twice: the descriptors' files."""
+    """Returns the files behind the descriptors of two objects, one of which is exported twice."""
     found, handles, numbers = [], [], []
     for _ in range(2):
         code, handle = cuda.create(2 * tell.MIB, shareable=True)

@@ -1,4 +1,4 @@
-"""Physical memory exported as a descriptor, imported and mapped by another process: who pays for it?"""
+"""Another process maps physical memory by a descriptor. Which process is it counted for?"""
 import ctypes as c
 import json
 import socket

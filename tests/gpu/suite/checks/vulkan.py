@@ -1,4 +1,4 @@
-"""Vulkan by its loader, or by NVIDIA's driver itself: uuid, heaps, budget, and what a device and its memory take.
+"""Vulkan by its loader, or by NVIDIA's driver: UUID, heaps, budget, and the memory of a device.
 
 Structures are written as bytes, at offsets that the 64-bit ABI of the specification gives.
 """
@@ -61,7 +61,7 @@ class Vulkan:
         return c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_void_p)(at)(info, None, c.byref(self.instance))
 
     def devices(self):
-        """NVIDIA's devices; all names are a fact."""
+        """Returns NVIDIA's devices, and records the names of all devices."""
         ask = self.function("vkEnumeratePhysicalDevices", c.c_void_p, c.c_void_p, c.c_void_p)
         count = c.c_uint32()
         if ask(self.instance, c.byref(count), None) or not count.value:
@@ -73,7 +73,7 @@ class Vulkan:
         return [one for one in self.all if one[2] == VENDOR]
 
     def properties(self, device):
-        """(name, vendor, type, uuid)"""
+        """Returns (name, vendor, type, uuid)."""
         # VkPhysicalDeviceIDProperties: device uuid, driver uuid, luid, node mask, validity.
         identity = c.create_string_buffer(struct.pack("<iiQ", 1000071004, 0, 0) + bytes(64))
         whole = c.create_string_buffer(struct.pack("<iiQ", 1000059001, 0, c.addressof(identity)) + bytes(1024))
@@ -91,7 +91,7 @@ class Vulkan:
         return [room.raw[at * 260:at * 260 + 256].split(b"\0")[0].decode() for at in range(count.value)]
 
     def heaps(self, device):
-        """([types: flags, heap], [heaps: size, flags, budget, usage])"""
+        """Returns ([types: flags, heap], [heaps: size, flags, budget, usage])."""
         budget = c.create_string_buffer(struct.pack("<iiQ", 1000237000, 0, 0) + bytes(256))
         whole = c.create_string_buffer(struct.pack("<iiQ", 1000059006, 0, c.addressof(budget)) + bytes(520))
         self.function("vkGetPhysicalDeviceMemoryProperties2", c.c_void_p, c.c_void_p, restype=None)(device, whole)
@@ -104,7 +104,7 @@ class Vulkan:
         return types, heaps
 
     def open(self, device):
-        """A VkDevice with one queue: (code, handle)."""
+        """Makes a VkDevice with one queue: (code, handle)."""
         priority = c.c_float(1.0)
         queue = c.create_string_buffer(struct.pack("<iiQIIIiQ", 2, 0, 0, 0, 0, 1, 0, c.addressof(priority)))
         info = c.create_string_buffer(struct.pack("<iiQIIQIiQIiQQ", 3, 0, 0, 0, 1, c.addressof(queue), 0, 0, 0, 0, 0, 0, 0))
@@ -157,7 +157,7 @@ def check():
 
 
 def took(vulkan, nvml, device, types, heaps):
-    """What a device takes, and allocations in its first device-local type."""
+    """Measures the memory that a device takes, and allocations in its first device-local type."""
     last, found = [nvml.used() or 0], {}
 
     def look(what, code):

@@ -1,4 +1,4 @@
-"""What needs no GPU: the codes before initialisation, the exported names, and what the driver looks up by itself."""
+"""Answers without a GPU: codes before initialisation, exported names, the driver's look-ups."""
 import ctypes as c
 import json
 import os
@@ -48,7 +48,7 @@ def check():
         expected = all(said[name] == 3 for name in ("cuDeviceGetCount", "cuMemGetInfo_v2", "cuMemAlloc_v2")) \
             and said["nvmlDeviceGetMemoryInfo"] == 1
         tell.answer("errors-early", said, expected)
-    # Look-ups of the driver's own libraries in the loader: LD_DEBUG names each.
+    # LD_DEBUG names each look-up of the driver's own libraries in the loader.
     status, out, err = tell.run([sys.executable, "-B", "-c", ASKS], timeout=15, env={"LD_DEBUG": "symbols"})
     names = sorted(set(re.findall(r"symbol=((?:nvml|cu)[A-Z]\w+);", err)) - OWN)
     memory = [name for name in names if "Mem" in name]

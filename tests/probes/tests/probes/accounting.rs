@@ -1,4 +1,4 @@
-//! What every allocating call takes from FREE in a counted slice, by every route; and refusals.
+//! How much every allocating call takes from FREE in a counted slice, by every route; and refusals.
 //! Touches: simulated machines, ledgers on tmpfs.
 
 use gpuslice_config::ledger::Refusals;
@@ -11,16 +11,16 @@ use std::process::{Child, Stdio};
 const MIB: u64 = 1 << 20;
 const SLICE: u64 = 8 << 30;
 const EIGHT: &str = "\"memory\":8589934592";
-/// What a context holds on a simulated RTX 3090.
+/// The MiB that a context holds on a simulated RTX 3090.
 const CONTEXT: u64 = 254;
 const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 
-/// The same by every route, and nothing left in the ledger afterwards.
+/// Asserts that a probe prints the same by every route, and leaves nothing in the ledger.
 fn says(probe: &str, expected: &str) {
     says_on("rtx3090", EIGHT, probe, expected);
 }
 
-/// The same on another machine.
+/// Asserts the same on another machine.
 fn says_on(scenario: &str, keys: &str, probe: &str, expected: &str) {
     for route in ROUTES {
         let bench = Bench::counted(scenario, keys);
@@ -114,14 +114,15 @@ fn a_slice_that_does_not_enforce_only_counts() {
     let run = bench.run(&program).arg("plt").arg("over").with_shim();
     let said = run.answer().clean();
     assert!(said.contains("over 0 0 0 "), "{said}");
-    // Three over the limit, and two while all of those are held.
+    // Three requests exceed the limit. Two more requests come while the memory of the three is
+    // held.
     let ledger = bench.ledger();
     let uuid: DeviceUuid = UUID.parse().unwrap();
     let refusals = ledger.refusals(ledger.device(&uuid).unwrap());
     assert_eq!(refusals.count, 5);
 }
 
-/// What `cuda_pool` says, each line a name and how many MiB are taken then.
+/// The lines of `cuda_pool`: a call with its code, and the MiB that are taken after it.
 const POOL: &[(&str, u64)] = &[
     ("cuMemAllocAsync 0", 32),
     ("cuMemAllocAsync_ptsz 0", 64),
@@ -145,13 +146,13 @@ const POOL: &[(&str, u64)] = &[
     ("both 0", 0),
 ];
 
-/// Lines of names, the driver's codes and how many MiB are taken then.
+/// Lines of names, the driver's codes, and the MiB that are taken after each call.
 fn rows(all: &[(&str, u64)]) -> String {
     let row = |(name, took): &(&str, u64)| format!("{name} took={took}\n");
     all.iter().map(row).collect()
 }
 
-/// What a probe says when it goes on to ask for more than there is.
+/// The answer of a probe that goes on to request more than the slice has.
 fn over(probe: &str) -> String {
     over_on("rtx3090", EIGHT, probe)
 }
@@ -322,7 +323,7 @@ fn pinned_memory_is_the_devices_where_both_share_it_and_nobodys_elsewhere() {
 
 #[test]
 fn on_unified_memory_what_the_host_has_left_decides_too() {
-    // 100 GiB are allowed, and the host keeps 90 of some 121 for itself.
+    // The slice may have 100 GiB, and the host keeps 90 GiB of about 121 GiB for itself.
     let keys = "\"memory\":107374182400,\"reserve\":96636764160";
     assert_eq!(over_on("gb10", keys, "cuda_pinned"), "over 2 2 0 took=0");
     let said = over_on("gb10", keys, "cuda_linear");
@@ -389,7 +390,7 @@ fn a_neighbours_memory_does_not_read_as_ours() {
     let said = bench.probe("safety_memory", 12, "plt");
     let free = SLICE - CONTEXT * MIB;
     assert_eq!(said, format!("0 total={SLICE} free={free}\n"));
-    // Unless there is no more of it than the neighbour has left.
+    // With a second neighbour, the card has less free memory than the slice.
     let _greedy = Holder::of(bench.bare_run(&holder).arg("18000"));
     let said = bench.probe("safety_memory", 12, "plt");
     assert!(!said.ends_with(&format!("free={free}\n")), "{said}");

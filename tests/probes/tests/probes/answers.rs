@@ -4,11 +4,11 @@
 use gpuslice_probes::{Bench, ROUTES};
 
 const SLICE: u64 = 8 << 30;
-/// What the context of the probe holds on a simulated RTX 3090.
+/// The bytes that the probe's context holds on a simulated RTX 3090.
 const CONTEXT: u64 = 254 << 20;
 const EIGHT: &str = "\"memory\":8589934592";
 
-/// The same numbers by every route.
+/// Asserts that a probe prints the same numbers by every route.
 fn says(bench: &Bench, probe: &str, major: u32, expected: &str) {
     for route in ROUTES {
         let said = bench.probe(probe, major, route);
@@ -146,7 +146,7 @@ fn a_mig_instance_is_as_large_as_the_slice() {
                     nvmlDeviceGetAttributes_v2 0 MB=8192\n\
                     nvmlDeviceGetMemoryLimits_v1 13 soft=1 hard=1\n";
     says(&bench, "nvml_attributes", 12, expected);
-    // CUDA has the instance's bytes and no word for its kind.
+    // CUDA reports the bytes of the instance, and has no query for its kind.
     let said = bench.probe("cuda_memory", 12, "plt");
     assert!(
         said.starts_with("cuMemGetInfo_v2 0 total=8589934592 "),
@@ -171,8 +171,8 @@ fn a_device_that_the_slice_does_not_name_is_left_alone() {
     }
 }
 
-/// A slice of 40 GiB on a DGX Spark, of which what the host has in use is taken for ours until
-/// somebody counts: MemTotal - MemAvailable, the probe's context among it.
+/// A slice of 40 GiB on a DGX Spark. Without a ledger, the host's whole use counts as the slice's:
+/// MemTotal - MemAvailable, which includes the probe's context.
 const SPARK: u64 = 40 << 30;
 const SPARK_KEYS: &str = "\"memory\":42949672960,\"reserve\":8589934592";
 const SPARK_USED: u64 = ((127_600_748 - 121_267_812) << 10) + (256 << 20);
@@ -202,7 +202,7 @@ fn on_unified_memory_cuda_and_nvml_tell_the_hosts_truth() {
 
 #[test]
 fn a_carve_out_is_not_the_memory_of_the_machine() {
-    // NVML answers 8128 MiB there; CUDA and NVML must say one thing.
+    // NVML reports 8128 MiB there. In a slice, CUDA and NVML must report the same size.
     let bench = Bench::sliced("n1x", SPARK_KEYS);
     let cuda = bench.probe("cuda_memory", 12, "plt");
     let nvml = bench.probe("nvml_memory", 12, "plt");

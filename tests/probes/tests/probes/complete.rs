@@ -1,4 +1,4 @@
-//! The table and the probes: every line of the one has its lines in the other.
+//! Every name in the table of symbols has a line in the output of a probe.
 //! Touches: `shim/src/symbols.rs`, by inclusion; the folder of probes.
 
 use gpuslice_probes::Bench;
@@ -15,7 +15,7 @@ macro_rules! symbols {
 
 include!("../../../../shim/src/symbols.rs");
 
-/// The programs of the folder that are told a route.
+/// The probes of the folder: the programs that take a route as an argument.
 fn probes() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
     let mut probes = BTreeSet::new();
@@ -37,7 +37,7 @@ fn every_line_of_the_table_has_a_probe() {
     let bench = Bench::counted("rtx3090", "\"memory\":8589934592");
     let mut probed = BTreeSet::new();
     for probe in probes() {
-        // The names of both: some functions are in one of the runtimes only.
+        // Both runtimes are needed, because some functions are in one of them only.
         for major in [12, 13] {
             for line in bench.probe(&probe, major, "dlsym").lines() {
                 probed.insert(line.split(' ').next().unwrap().to_owned());
@@ -46,7 +46,7 @@ fn every_line_of_the_table_has_a_probe() {
     }
     let lacking: Vec<&str> = NAMES
         .iter()
-        // The ways of libc are gone by every probe, and tested in `safety.rs`.
+        // Every probe uses libc's routes, and `safety.rs` tests them.
         .filter(|(library, name)| *library != "Libc" && !probed.contains(*name))
         .map(|(_, name)| *name)
         .collect();

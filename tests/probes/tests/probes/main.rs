@@ -1,6 +1,6 @@
 //! Every hooked API by every route: numbers, accounting, and what a preload must not do.
 //! Touches: simulated machines; probes in processes of their own.
-//! Law: no test changes anything of this process: others run beside it.
+//! Law: no test changes this process, because other tests run in it at the same time.
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
 mod accounting;

@@ -1,4 +1,4 @@
-//! What a preload must not do to a program: every way in which others have broken one.
+//! Ways in which other preloads have broken programs. This library must not break them.
 //! Touches: simulated machines, and programs that misbehave on purpose.
 
 use gpuslice_probes::{Bench, Linked, compile};
@@ -9,7 +9,8 @@ const EIGHT: &str = "\"memory\":8589934592";
 const SLICE: u64 = 8 << 30;
 const CONTEXT: u64 = 254 << 20;
 
-/// A program's output bare, with the shim, and in a slice: all the same, to the byte.
+/// Asserts that a program prints the same, to the byte, bare, with the shim, and in a slice.
+/// Returns its output.
 fn unchanged(source: &str, linked: Linked) -> String {
     let program = compile(source, linked);
     let bare = Bench::bare("rtx3090").run(&program).answer();
@@ -77,7 +78,8 @@ fn another_interposer_works_before_and_behind_us() {
     let first = bench.run(&program).preload(&other).with_shim().answer();
     let (total, free) = (SLICE - 11, SLICE - CONTEXT);
     assert_eq!(first.clean(), format!("0 total={total} free={free}\n"));
-    // Behind us it talks to the driver alone: eleven bytes less are in use.
+    // Behind the shim, the interposer changes the driver's answers only: eleven bytes less seem in
+    // use.
     let last = bench.run(&program).with_shim().preload(&other).answer();
     let free = SLICE - CONTEXT + 11;
     assert_eq!(last.clean(), format!("0 total={SLICE} free={free}\n"));

@@ -1,5 +1,6 @@
-//! C's edge: result codes, out-pointers that refuse NULL, and the macro that every exported function is written in.
-//! Touches: memory the caller pointed to.
+//! The C interface: result codes, out-pointers that refuse NULL, and the macro in which every
+//! exported function is written.
+//! Touches: memory to which the caller's pointers point.
 
 use std::ffi::{CStr, c_char};
 
@@ -24,15 +25,15 @@ pub(crate) const CONTEXT_IS_DESTROYED: CUresult = 709;
 pub(crate) const NOT_SUPPORTED: CUresult = 801;
 pub(crate) const UNKNOWN: CUresult = 999;
 
-/// What every function comes to: nothing more to say, or the vendor's code.
+/// The result of every function: success, or the vendor's code.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
-/// What a NULL where there must be none comes to.
+/// The code for a NULL pointer where none is allowed.
 const NULL_POINTER: CUresult = INVALID_VALUE;
 
 include!("../../edge.rs");
 
-/// Exported functions. The body comes to `Answer`; faults strike before it.
+/// Defines exported functions. The body returns an `Answer`; faults apply before it runs.
 macro_rules! cuda {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$meta])*

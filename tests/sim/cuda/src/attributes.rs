@@ -1,10 +1,10 @@
-//! Device attributes: what the scenario says, and for the rest the numbers such devices have.
+//! Device attributes: the scenario's values, and otherwise the values that such devices have.
 //! Touches: nothing.
 
 use crate::driver::Driver;
 use gpuslice_sim_machine::{Gpu, Mig};
 
-/// The value of an attribute; `None` for a number that is not one.
+/// The value of an attribute; `None` for a number that is no attribute.
 pub(crate) fn value(
     driver: &Driver,
     gpu: &Gpu,

@@ -58,7 +58,7 @@ thread_local! {
     static CURRENT: Cell<Option<&'static Context>> = const { Cell::new(None) };
 }
 
-/// The context of this thread, or INVALID_CONTEXT.
+/// The current context of this thread, or INVALID_CONTEXT.
 #[inline]
 pub(crate) fn current() -> Answer<&'static Context> {
     CURRENT.with(Cell::get).ok_or(INVALID_CONTEXT)?.alive()
@@ -116,7 +116,7 @@ fn create(out: Out<Handle>, flags: u32, device: CUdevice) -> Answer {
     out.set(context.handle())
 }
 
-/// Ends a context: everything allocated in it is free again.
+/// Ends a context, and frees everything that was allocated in it.
 fn end(driver: &Driver, context: &'static Context) {
     if context.active.swap(false, Relaxed) {
         context.retained.store(0, Relaxed);
@@ -128,7 +128,7 @@ fn end(driver: &Driver, context: &'static Context) {
     }
 }
 
-/// Makes the device's primary context exist.
+/// Creates the device's primary context if it does not exist.
 pub(crate) fn retain_primary(driver: &Driver, device: CUdevice) -> Answer<&'static Context> {
     let device = driver.device(device)?;
     let context = device.primary;

@@ -1,5 +1,5 @@
-//! Copies and fills: device memory is host memory, so they really happen.
-//! Touches: the ranges the caller names.
+//! Copies and fills. Device memory is host memory here, so the bytes are really copied.
+//! Touches: the ranges that the caller names.
 
 use crate::abi::*;
 use crate::context::current;
@@ -26,7 +26,7 @@ fn fill_2d<T: Copy>(to: u64, pitch: usize, value: T, width: usize, height: usize
     (0..height).try_for_each(|row| fill(to + (row * pitch) as u64, value, width))
 }
 
-/// Every copy of a batch, until one cannot be made.
+/// Makes the copies of a batch, until one fails.
 fn checked_batch(to: In<u64>, from: In<u64>, bytes: In<usize>, count: usize) -> Answer {
     ready()?;
     (0..count).try_for_each(|n| copy(to.at(n).get()?, from.at(n).get()?, bytes.at(n).get()?))

@@ -1,4 +1,4 @@
-//! Devices: how many, which, and what they can do.
+//! Devices: their number, their identity, and their capabilities.
 //! Touches: the scenario.
 
 use crate::abi::*;

@@ -1,5 +1,7 @@
-//! The driver inside this process: opened at first use, initialised by cuInit, dead in fork children.
-//! Touches: the environment (`GPUSLICE_SIM*`, `CUDA_VISIBLE_DEVICES`), stderr when the scenario is wrong.
+//! The driver inside this process: opened at first use, initialised by cuInit, and not initialised
+//! in fork children.
+//! Touches: the environment (`GPUSLICE_SIM*`, `CUDA_VISIBLE_DEVICES`), stderr when the scenario is
+//! wrong.
 
 use crate::abi::{Answer, CUdevice, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED};
 use crate::context::Context;
@@ -14,7 +16,7 @@ pub(crate) struct Device {
     pub(crate) primary: &'static Context,
 }
 
-/// All that this process knows.
+/// The driver's state in this process.
 pub(crate) struct Driver {
     pub(crate) machine: &'static Machine,
     pub(crate) devices: Vec<Device>,
@@ -136,8 +138,8 @@ impl Driver {
     }
 }
 
-/// Which memories CUDA enumerates. As documented: the list ends at the first entry that names nothing; a machine with
-/// MIG instances shows one of them at a time.
+/// The memories that CUDA enumerates. As documented, the list ends at the first entry that names no
+/// device, and a machine with MIG instances shows one of them at a time.
 fn visible(machine: &Machine, wanted: Option<&str>) -> Vec<usize> {
     let gpus = &machine.scenario.gpu;
     let first_of = |gpu: usize| machine.domains.iter().position(|it| it.gpu == gpu);

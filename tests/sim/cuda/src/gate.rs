@@ -1,10 +1,11 @@
-//! What every call passes first: faults that strike anywhere, and the answer of functions nobody wrote.
+//! The check that every call passes first, for faults that apply to any call, and the answer of
+//! functions that the sources do not define.
 //! Touches: the fault list.
 
 use crate::abi::{Answer, CUresult, NOT_SUPPORTED, UNKNOWN};
 use gpuslice_sim_machine::Verdict;
 
-/// Generated: functions nobody wrote, and the table of all names.
+/// Generated: functions that the sources do not define, and the table of all names.
 mod generated {
     /// One exported name, as cuGetProcAddress knows it.
     pub(crate) struct Row {
@@ -20,7 +21,7 @@ mod generated {
 
 pub(crate) use generated::{Row, TABLE};
 
-/// Faults first: a slow call waits, a lost GPU answers nothing any more.
+/// Applies the faults: a slow call waits, and a lost GPU answers no call any more.
 #[inline]
 pub(crate) fn enter(name: &str) -> Answer {
     match crate::driver::faults() {
@@ -29,7 +30,7 @@ pub(crate) fn enter(name: &str) -> Answer {
     }
 }
 
-/// The answer of every function nobody wrote.
+/// The answer of every function that the sources do not define.
 pub(crate) extern "C" fn unsupported(stub: u32) -> CUresult {
     let name = generated::STUBS.get(stub as usize).copied().unwrap_or("");
     enter(name).err().unwrap_or(NOT_SUPPORTED)

@@ -1,6 +1,6 @@
 //! Graphs, as far as they take memory: allocation nodes, free nodes, child graphs.
-//! Touches: the machine's charges. Law: an address is given when its node is added, memory when the
-//! graph is launched or uploaded, and what was reserved stays reserved until it is trimmed.
+//! Touches: the machine's charges. Law: a node gets its address when it is added, and its memory
+//! when the graph is launched or uploaded. Reserved memory stays reserved until it is trimmed.
 
 use crate::abi::*;
 use crate::context::current;
@@ -10,7 +10,7 @@ use crate::heap;
 use crate::state::{Allocation, Paid, Sort, State};
 use std::collections::BTreeMap;
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Node {
     Empty,
@@ -30,7 +30,7 @@ pub(crate) struct Graphs {
     nodes: BTreeMap<Handle, Node>,
     execs: BTreeMap<Handle, Vec<Node>>,
     pub(crate) memory: BTreeMap<CUdevice, Reserved>,
-    /// Streams that are being captured, and into which graph.
+    /// Streams that are being captured, and the graph of each.
     captures: BTreeMap<Handle, Handle>,
 }
 
@@ -51,14 +51,13 @@ pub(crate) struct AllocParams {
 
 const _: () = assert!(size_of::<AllocParams>() == 120);
 
-/// The vendor's CUgraphNodeType, as far as it matters here.
+/// The values of the vendor's CUgraphNodeType that are used here.
 const CHILD: i32 = 4;
 const EMPTY: i32 = 5;
 const MEM_ALLOC: i32 = 10;
 const MEM_FREE: i32 = 11;
 
-/// Where the parameters of a node begin in CUgraphNodeParams, and where a free node has its
-/// address.
+/// The offset of a node's parameters in CUgraphNodeParams. A free node has its address there.
 const PARAMS_AT: usize = 16;
 
 fn graph(state: &mut State, graph: Handle) -> Answer<&mut Vec<Handle>> {
@@ -96,7 +95,7 @@ fn allocs(driver: &Driver, to: Handle, params: In<AllocParams>) -> Answer<(Handl
     add_alloc(&mut driver.state(), to, wanted.id, wanted.bytes as u64)
 }
 
-/// What a graph does from beginning to end, its children included.
+/// The nodes of a graph from beginning to end, including those of its child graphs.
 fn steps(state: &State, of: Handle) -> Answer<Vec<Node>> {
     let nodes = state.graphs.graphs.get(&of).ok_or(INVALID_VALUE)?;
     let mut steps = Vec::new();
@@ -169,24 +168,24 @@ fn launch(exec: Handle) -> Answer {
 }
 
 impl Graphs {
-    /// Memory that a graph allocated is free again, and still reserved.
+    /// Marks memory that a graph allocated as free. It stays reserved.
     pub(crate) fn freed(&mut self, device: CUdevice, bytes: u64) {
         let memory = self.memory.entry(device).or_default();
         memory.used = memory.used.saturating_sub(bytes);
     }
 
-    /// What a stream was captured into.
+    /// Ends the capture of a stream, and returns the captured graph.
     pub(crate) fn captured(&mut self, stream: Handle) -> Option<Handle> {
         self.captures.remove(&stream)
     }
 
-    /// The graph that a stream is captured into.
+    /// The graph into which a stream is being captured.
     pub(crate) fn capturing(&self, stream: Handle) -> Option<Handle> {
         self.captures.get(&stream).copied()
     }
 }
 
-/// An allocation in a stream that is being captured becomes a node.
+/// Makes a node of an allocation in a stream that is being captured.
 pub(crate) fn capture_alloc(
     state: &mut State,
     to: Handle,
@@ -196,7 +195,8 @@ pub(crate) fn capture_alloc(
     add_alloc(state, to, device, bytes).map(|(_, at)| at)
 }
 
-/// So does a free, by the vendor's word of what a graph has allocated only.
+/// Makes a node of a free in such a stream. By the vendor's documentation, only memory that a graph
+/// has allocated can be freed there.
 pub(crate) fn capture_free(state: &mut State, to: Handle, at: u64) -> Answer {
     add_free(state, to, at).map(drop)
 }
@@ -210,7 +210,7 @@ fn add_free(state: &mut State, to: Handle, at: u64) -> Answer<Handle> {
     add(state, to, Node::Free(at))
 }
 
-/// A stream is captured from now on, into a graph of its own.
+/// Starts to capture a stream into a graph of its own.
 pub(crate) fn begin_capture(state: &mut State, stream: Handle) {
     let graph = create(state);
     state.graphs.captures.insert(stream, graph);

@@ -1,4 +1,4 @@
-//! The memory that graphs have of a device: it stays reserved until it is trimmed.
+//! The memory of a device that graphs have reserved. It stays reserved until it is trimmed.
 //! Touches: the machine's charges.
 
 use crate::abi::*;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 const SMALLEST: u64 = 512;
 
-/// What graphs have of one device.
+/// The memory of one device that graphs have reserved and use.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
     pub(crate) reserved: u64,
@@ -23,7 +23,7 @@ pub(crate) fn span(bytes: u64) -> u64 {
     bytes.next_multiple_of(SMALLEST)
 }
 
-/// Has as much of a device as is in use, and `more`.
+/// Reserves memory of a device until the present use and `more` bytes fit.
 pub(crate) fn reserve(driver: &Driver, state: &mut State, device: CUdevice, more: u64) -> Answer {
     let domain = driver.device(device)?.domain;
     let memory = state.graphs.memory.entry(device).or_default();
@@ -41,7 +41,7 @@ pub(crate) fn reserve(driver: &Driver, state: &mut State, device: CUdevice, more
     Ok(())
 }
 
-/// The most that is in use at a time on each device while the graph runs, beyond what is now.
+/// The largest use on each device while the graph runs, beyond the present use.
 pub(crate) fn peaks(steps: &[Node]) -> BTreeMap<CUdevice, u64> {
     let mut sizes = BTreeMap::new();
     let mut running: BTreeMap<CUdevice, (i64, i64)> = BTreeMap::new();
@@ -78,7 +78,7 @@ pub(crate) fn trim(driver: &Driver, state: &mut State, device: CUdevice) -> Answ
     Ok(())
 }
 
-/// The device has no context any more.
+/// Called when the device has no context any more.
 pub(crate) fn forget_device(driver: &Driver, state: &mut State, device: CUdevice) {
     if let Some(memory) = state.graphs.memory.get_mut(&device) {
         memory.used = 0;

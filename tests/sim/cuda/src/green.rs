@@ -7,20 +7,20 @@ use crate::context::{Context, release_primary, retain_primary};
 use crate::driver::{Driver, driver};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One green context, and what `cuCtxFromGreenCtx` makes of it.
+/// One green context, and the context that `cuCtxFromGreenCtx` returns for it.
 pub(crate) struct Green {
     handle: Handle,
     context: &'static Context,
     destroyed: bool,
 }
 
-/// What `cuCtxFromGreenCtx` gave.
+/// The contexts that `cuCtxFromGreenCtx` returns.
 pub(crate) fn contexts(driver: &Driver) -> Vec<&'static Context> {
     let state = driver.state();
     state.greens.iter().map(|green| green.context).collect()
 }
 
-/// The primary context ends: so does what was allocated in its green contexts.
+/// Called when a primary context ends. Allocations in the green contexts of its device end, too.
 pub(crate) fn primary_ended(driver: &Driver, device: CUdevice) {
     for context in contexts(driver) {
         if context.device == device {

@@ -11,7 +11,8 @@ fn whole_pages(bytes: u64) -> Answer<usize> {
     usize::try_from(pages).map_err(|_| OUT_OF_MEMORY)
 }
 
-/// A new range, aligned to 2 MiB as the driver's are. `readable`: false makes a reservation.
+/// A new range, aligned to 2 MiB as the driver's ranges are. If `readable` is false, the range is
+/// only reserved.
 pub(crate) fn map(bytes: u64, readable: bool) -> Answer<u64> {
     let align = 2 << 20;
     let len = whole_pages(bytes)?;
@@ -61,17 +62,18 @@ pub(crate) fn map_low(bytes: u64) -> Answer<u64> {
     Err(OUT_OF_MEMORY)
 }
 
-/// Gives a range back.
+/// Unmaps a range.
 pub(crate) fn unmap(at: u64, bytes: u64) {
     if bytes != 0
         && let Ok(len) = whole_pages(bytes)
     {
-        // SAFETY: the caller owns the range; it came from `map` and nothing in this library refers to it any more.
+        // SAFETY: the caller owns the range; it came from `map` and nothing in this library refers
+        // to it any more.
         unsafe { libc::munmap(at as *mut libc::c_void, len) };
     }
 }
 
-/// Lays a file over part of a reservation, or (without a file) makes it unreadable again.
+/// Maps a file over part of a reservation, or (without a file) makes it unreadable again.
 pub(crate) fn place(at: u64, bytes: u64, file: Option<(i32, u64)>) -> Answer {
     let len = whole_pages(bytes)?;
     let (fd, offset, flags) = match file {
@@ -109,13 +111,14 @@ pub(crate) fn protect(at: u64, bytes: u64, access: i32) -> Answer {
     if rc == 0 { Ok(()) } else { Err(INVALID_VALUE) }
 }
 
-/// Copies; both ranges are the caller's promise, as with the real driver.
+/// Copies bytes. The caller guarantees that both ranges are valid, as with the real driver.
 pub(crate) fn copy(to: u64, from: u64, bytes: usize) -> Answer {
     if bytes != 0 {
         if to == 0 || from == 0 {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the C contract of every cuMemcpy: both ranges are valid; `copy` allows them to overlap.
+        // SAFETY: the C contract of every cuMemcpy: both ranges are valid; `copy` allows them to
+        // overlap.
         unsafe { ptr::copy(from as *const u8, to as *mut u8, bytes) };
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Pinned host memory: no device memory on a discrete GPU; on unified memory it lowers the same free.
+//! Pinned host memory. On a discrete GPU it takes no device memory; on unified memory it lowers the
+//! same free.
 //! Touches: the machine's charges.
 
 use crate::abi::*;

@@ -1,4 +1,4 @@
-//! IPC memory: the exporter pays until everybody has let go, an import costs nothing.
+//! IPC memory: the exporter pays until every holder has released it, and an import costs nothing.
 //! Touches: the machine's segment table. The contents are not shared, only the accounting is.
 
 use crate::abi::*;

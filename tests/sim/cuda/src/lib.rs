@@ -1,4 +1,5 @@
-//! The simulated `libcuda.so.1`: every name the vendor's headers declare, the memory side of them working.
+//! The simulated `libcuda.so.1`. It exports every name that the vendor's headers declare, and the
+//! functions for memory work.
 //! Touches: the simulated machine. Never: stdout, a real device, the real host's memory numbers.
 #![allow(non_snake_case, reason = "the vendor's names")]
 #![expect(

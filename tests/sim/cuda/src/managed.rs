@@ -1,4 +1,5 @@
-//! Managed memory: costs nothing until it is moved to a device; what does not fit stays with the host.
+//! Managed memory: it costs nothing until it is moved to a device, and memory that does not fit
+//! stays on the host.
 //! Touches: the machine's charges.
 
 use crate::abi::*;
@@ -19,7 +20,7 @@ pub(crate) struct Location {
 
 const ON_DEVICE: i32 = 1;
 
-/// Moves what lies around `at` to a device, or (`None`) to the host.
+/// Moves the allocation around `at` to a device, or (`None`) to the host.
 fn prefetch(at: CUdeviceptr, bytes: u64, device: Option<CUdevice>) -> Answer {
     let driver = driver()?;
     let mut state = driver.state();

@@ -1,4 +1,4 @@
-//! Memory: how much there is, and plain allocations.
+//! Memory: total and free, and plain allocations.
 //! Touches: the machine's charges, this process's table of allocations.
 
 use crate::abi::*;
@@ -30,17 +30,17 @@ fn info() -> Answer<(u64, u64)> {
     Ok((now.free, now.total))
 }
 
-/// What the 32-bit functions can say.
+/// A size as the 32-bit functions report it: at most the largest number of 32 bits.
 fn saturated(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Rounds up to the driver's step, or says out of memory for a size no machine has.
+/// Rounds up to the driver's step, or returns out of memory for a size that no machine has.
 pub(crate) fn stepped(bytes: u64) -> Answer<u64> {
     bytes.checked_next_multiple_of(STEP).ok_or(OUT_OF_MEMORY)
 }
 
-/// What every allocating function does first.
+/// The checks that every allocating function makes first.
 pub(crate) fn begin(driver: &Driver, bytes: u64) -> Answer {
     if bytes == 0 {
         return Err(INVALID_VALUE);
@@ -52,7 +52,7 @@ pub(crate) fn begin(driver: &Driver, bytes: u64) -> Answer {
     }
 }
 
-/// Says INVALID_VALUE before anything is allocated that could not be given to anybody.
+/// Returns INVALID_VALUE for a NULL out-pointer, before anything is allocated.
 pub(crate) fn wanted<T>(out: Out<T>) -> Answer {
     if out.is_null() {
         return Err(INVALID_VALUE);
@@ -148,7 +148,7 @@ pub(crate) fn remember(
     state.allocations.insert(at, it);
 }
 
-/// Frees what starts at `at`, if it is of a sort the caller may free.
+/// Frees the allocation that starts at `at`, if it is of a sort that the caller may free.
 pub(crate) fn release(at: u64, sorts: &[Sort]) -> Answer {
     let driver = driver()?;
     if at == 0 {
@@ -164,14 +164,14 @@ pub(crate) fn release(at: u64, sorts: &[Sort]) -> Answer {
     }
     let it = state.allocations.remove(&at).ok_or(INVALID_VALUE)?;
     state.let_go(driver, at, &it)?;
-    // Freed with the ordinary function, pool memory is synchronised at once.
+    // Pool memory that is freed with the ordinary function is synchronised at once.
     if matches!(it.paid, Paid::Pool(..)) {
         crate::pool::settle_all(driver, &mut state);
     }
     Ok(())
 }
 
-/// For the 32-bit functions, whose addresses have 32 bits: never out of a shared block.
+/// Allocates for the 32-bit functions, whose addresses have 32 bits. It never uses a shared block.
 fn allocate_low(bytes: u64) -> Answer<u32> {
     let driver = driver()?;
     let context = current()?;
@@ -261,7 +261,8 @@ cuda! {
     }
 
     fn cuMemFree_v2(at: CUdeviceptr) {
-        // What PyTorch's release of its cache comes to in a capture.
+        // PyTorch releases its cache with this call. In a capture the call fails and invalidates
+        // the capture.
         let mut state = driver()?.state();
         if !state.capturing.is_empty() {
             state.capturing.values_mut().for_each(|invalid| *invalid = true);

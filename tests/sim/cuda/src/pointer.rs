@@ -1,4 +1,4 @@
-//! What an address is: attributes and ranges of allocations.
+//! Queries about addresses: attributes and ranges of allocations.
 //! Touches: this process's table of allocations.
 
 use crate::abi::*;
@@ -57,7 +57,7 @@ cuda! {
         for i in 0..count as usize {
             let place = out.at(i).get()?;
             let kind = what.at(i).get()?;
-            // For an address the driver does not know the call succeeds and says zero.
+            // For an address that the driver does not know, the call succeeds and returns zero.
             match found {
                 Some((base, it)) => attribute(place, kind, base, at, it).unwrap_or(()),
                 None if kind == 9 => place.cast::<i32>().set(-2)?,

@@ -1,5 +1,7 @@
-//! Memory pools: a process is charged for what a pool reserves, not for what is used out of it.
-//! Touches: the machine's charges. Law: after a synchronisation a pool keeps max(used, threshold) of what it reserved.
+//! Memory pools: a process is charged for the memory that a pool reserves, and not for the memory
+//! used out of it.
+//! Touches: the machine's charges. Law: after a synchronisation a pool keeps max(used, threshold)
+//! of its reserved memory.
 
 use crate::abi::*;
 use crate::context::Context;
@@ -19,7 +21,7 @@ const SMALLEST: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Pool {
     device: CUdevice,
-    /// `None`: host memory, which only unified memory pays for.
+    /// `None`: host memory, for which only unified memory is charged.
     domain: Option<usize>,
     is_default: bool,
     threshold: u64,
@@ -29,7 +31,7 @@ pub(crate) struct Pool {
     pub(crate) used: u64,
     used_high: u64,
     max: u64,
-    /// It was destroyed while memory from it was in use: it goes with the last of that.
+    /// The pool was destroyed while its memory was in use. It ends with the last of that memory.
     doomed: bool,
 }
 
@@ -89,7 +91,8 @@ fn current_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<
     }
 }
 
-/// Reserves until `used` fits: whole growth steps, single steps when those do not fit.
+/// Reserves memory until `used` fits: in whole growth steps, or in single steps where those do not
+/// fit.
 fn reserve(driver: &Driver, pool: &mut Pool, used: u64) -> Answer {
     let missing = used.saturating_sub(pool.reserved);
     if missing == 0 {
@@ -131,7 +134,7 @@ fn shrink(driver: &Driver, pool: &mut Pool, keep: u64) {
     }
 }
 
-/// What a synchronisation does to every pool.
+/// Applies a synchronisation to every pool.
 pub(crate) fn settle_all(driver: &Driver, state: &mut State) {
     for pool in state.pools.values_mut().filter(|pool| !pool.doomed) {
         let keep = pool.threshold;
@@ -139,8 +142,8 @@ pub(crate) fn settle_all(driver: &Driver, state: &mut State) {
     }
 }
 
-/// The device has no context any more. The end of a primary context is a reset, which destroys
-/// all resources of the device: its pools too, the default one included.
+/// Called when the device has no context any more. The end of a primary context is a reset, which
+/// destroys all resources of the device: its pools too, the default one included.
 pub(crate) fn forget_device(driver: &Driver, state: &mut State, last: &Context) {
     let device = last.device;
     let mut reset = Vec::new();
@@ -161,7 +164,7 @@ pub(crate) fn forget_device(driver: &Driver, state: &mut State, last: &Context) 
     state.pools.retain(|_, pool| !pool.doomed || pool.used != 0);
 }
 
-/// Memory has come back to a pool.
+/// Returns memory to a pool.
 pub(crate) fn gave_back(driver: &Driver, state: &mut State, handle: Handle, bytes: u64) {
     let Some(pool) = state.pools.get_mut(&handle) else {
         return;
@@ -173,8 +176,8 @@ pub(crate) fn gave_back(driver: &Driver, state: &mut State, handle: Handle, byte
     }
 }
 
-/// A pool that has not been destroyed. Handles are pointers: what a real driver does with one that
-/// was is its memory's business, and here it is counted.
+/// A pool that has not been destroyed. Handles are pointers, so the behaviour of a real driver with
+/// a destroyed pool depends on its memory. The simulator counts such calls.
 fn pool(state: &mut State, handle: Handle) -> Answer<&mut Pool> {
     if state.destroyed_pools.contains(&handle) {
         crate::driver::driver()?.machine.misused();

@@ -48,9 +48,10 @@ enum Found {
     Newer,
 }
 
-/// The newest entry point of that name that the caller's version knows. A name that has a twin for
-/// the per-thread stream has nothing else under that flag, also before the twin's first version.
-/// Recorded from NVIDIA's 535 and 550 (`tests/sim/recorded/`); the version is unsigned there.
+/// The newest entry point of that name that the caller's version knows. With the flag for
+/// per-thread streams, a name that has a twin finds only the twin, also before the twin's first
+/// version. Recorded from NVIDIA's 535 and 550 (`tests/sim/recorded/`); the version is unsigned
+/// there.
 fn find(name: &str, version: u32, flags: u64) -> Found {
     let Ok(machine) = driver::machine() else {
         return Found::Absent;
@@ -69,7 +70,7 @@ fn find(name: &str, version: u32, flags: u64) -> Found {
     }
 }
 
-/// What a look-up has found. The pointer is written where there is an entry.
+/// The result of a look-up. The pointer is written if there is an entry.
 fn look_up(name: Text, out: Out<*const c_void>, version: i32, flags: u64) -> Answer<Found> {
     if flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
         return Err(INVALID_VALUE);
@@ -90,7 +91,7 @@ fn write(out: Out<*const c_void>, address: *const c_void) {
     }
 }
 
-/// NVIDIA's driver reads the name and writes the pointer without a look: NULL ends the process.
+/// NVIDIA's driver reads the name and writes the pointer without a check: NULL ends the process.
 fn die_of_null() -> ! {
     // SAFETY: puts back the default disposition, which ends the process.
     unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
@@ -99,7 +100,7 @@ fn die_of_null() -> ! {
     std::process::abort()
 }
 
-/// `cuGetProcAddress_v2`: a name that is not there is no error, but NULL and a status.
+/// `cuGetProcAddress_v2`: an unknown name is no error, but gives NULL and a status.
 fn second(
     name: Text,
     out: Out<*const c_void>,
@@ -146,7 +147,7 @@ cuda! {
     }
 }
 
-/// What the driver of one platform does inside a query: finds its own functions by dlsym and calls those.
+/// Queries as the driver of one platform does: it finds its own functions by dlsym and calls those.
 pub(crate) fn ask_oneself() -> Answer<(u64, u64)> {
     let init = own(c"cuInit".as_ptr())?;
     let info = own(c"cuMemGetInfo_v2".as_ptr())?;

@@ -1,5 +1,5 @@
-//! What this process holds: allocations, pools, handles, and who paid for each.
-//! Touches: the machine's charges, when something goes.
+//! The state of this process: allocations, pools and handles, and the payer of each.
+//! Touches: the machine's charges, when something is freed.
 
 use crate::abi::{Answer, CUdevice, Handle};
 use crate::context::Context;
@@ -8,10 +8,10 @@ use crate::heap;
 use gpuslice_sim_machine::{Kind, SegmentId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who paid for an allocation.
+/// The payer of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paid {
-    /// Nobody: imports, reservations, host memory on a discrete machine.
+    /// No payer: imports, reservations, host memory on a discrete machine.
     Nothing,
     /// This process.
     Own {
@@ -19,7 +19,7 @@ pub(crate) enum Paid {
         kind: Kind,
         bytes: u64,
     },
-    /// It lies in a shared 2 MiB block of small allocations.
+    /// The shared 2 MiB block of small allocations in which it lies.
     Block(u64),
     /// A pool, which pays for what it reserves.
     Pool(Handle, u64),
@@ -40,7 +40,7 @@ pub(crate) struct Allocation {
     pub(crate) id: u64,
 }
 
-/// What an address is.
+/// The sort of memory at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Device,
@@ -59,7 +59,7 @@ pub(crate) struct Block {
     pub(crate) live: u32,
 }
 
-/// All of it, behind the driver's one lock.
+/// All state of the process, behind the driver's one lock.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) contexts: Vec<&'static Context>,
@@ -71,9 +71,9 @@ pub(crate) struct State {
     pub(crate) vmm: crate::vmm::Vmm,
     pub(crate) arrays: BTreeMap<Handle, crate::array::Array>,
     pub(crate) streams: BTreeMap<Handle, Handle>,
-    /// Streams that are being captured, and whether that has come to nothing.
+    /// Streams that are being captured, and whether the capture has been invalidated.
     pub(crate) capturing: BTreeMap<Handle, bool>,
-    /// Those of them that unsafe calls of any thread end.
+    /// The streams among them whose capture ends at an unsafe call of any thread.
     pub(crate) global_captures: BTreeSet<Handle>,
     pub(crate) events: BTreeMap<Handle, std::time::Instant>,
     pub(crate) graphs: crate::graph::Graphs,
@@ -82,26 +82,26 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A number nothing else in this process has.
+    /// A number that nothing else in this process has.
     pub(crate) fn fresh(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
-    /// A handle: an odd-looking address no allocation can have.
+    /// A handle: an odd-looking address that no allocation can have.
     pub(crate) fn fresh_handle(&mut self) -> Handle {
         0x5100_0000 + (self.fresh() as Handle) * 16
     }
 
-    /// The allocation an address lies in.
+    /// The allocation in which an address lies.
     pub(crate) fn around(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (base, it) = self.allocations.range(..=address).next_back()?;
         (address < base.saturating_add(it.bytes)).then_some((*base, it))
     }
 
-    /// Gives an allocation's address and payment back.
+    /// Releases the address of an allocation, and its charge.
     pub(crate) fn let_go(&mut self, driver: &Driver, base: u64, it: &Allocation) -> Answer {
-        // The addresses of a graph stay its own, whether there is memory or not.
+        // A graph keeps its addresses, with or without memory behind them.
         let stays = matches!(it.paid, Paid::Block(_) | Paid::Graph(..));
         if it.sort != Sort::RegisteredHost && !stays {
             heap::unmap(base, it.bytes);
@@ -136,7 +136,8 @@ impl State {
     }
 }
 
-/// Ends everything a context owns, and the device's pools when it was the last one there.
+/// Frees everything that a context owns, and the device's pools if the context was the last one
+/// there.
 pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
     let mut state = driver.state();
     let handle = context.handle();

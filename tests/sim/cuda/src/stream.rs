@@ -1,4 +1,4 @@
-//! Streams and events: everything is done at once, so they are always ready.
+//! Streams and events. Every operation is done at once, so they are always ready.
 //! Touches: this process's tables; synchronising settles the pools.
 
 use crate::abi::*;
@@ -17,7 +17,7 @@ fn create(out: Out<Handle>) -> Answer {
     out.set(stream)
 }
 
-/// Is it a stream? 0, 1 and 2 are the default streams.
+/// Checks that the handle is a stream. 0, 1 and 2 are the default streams.
 pub(crate) fn known(stream: Handle) -> Answer {
     let driver = driver()?;
     if stream <= 2 {
@@ -31,7 +31,8 @@ pub(crate) fn known(stream: Handle) -> Answer {
         .ok_or(INVALID_HANDLE)
 }
 
-/// The context that a stream belongs to: of the default streams the calling thread's current one.
+/// The context to which a stream belongs. For a default stream, it is the calling thread's current
+/// one.
 pub(crate) fn context(stream: Handle) -> Answer<&'static Context> {
     let driver = driver()?;
     if stream <= 2 {
@@ -48,8 +49,8 @@ thread_local! {
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
 }
 
-/// What a call that is unsafe while a stream is captured does: in a thread that has not said that it
-/// knows better it ends every global capture.
+/// The effect of a call that is unsafe while a stream is captured. It ends every global capture,
+/// unless the calling thread has chosen another capture mode.
 pub(crate) fn unsafe_call(state: &mut crate::state::State) -> Answer {
     if MODE.with(Cell::get) != GLOBAL || state.global_captures.is_empty() {
         return Ok(());
@@ -63,7 +64,7 @@ pub(crate) fn unsafe_call(state: &mut crate::state::State) -> Answer {
 /// `CU_STREAM_PER_THREAD`.
 pub(crate) const PER_THREAD: Handle = 2;
 
-/// What the twins for per-thread default streams mean by a stream.
+/// The stream that a twin for per-thread default streams uses.
 pub(crate) fn of_twin(stream: Handle) -> Handle {
     if stream == 0 { PER_THREAD } else { stream }
 }
@@ -87,7 +88,7 @@ fn is_capturing(stream: Handle, out: Out<i32>) -> Answer {
     out.set(capture.map_or(0, |invalid| if invalid { 2 } else { 1 }))
 }
 
-/// Nothing is recorded: a graph of this driver is empty.
+/// Begins to capture a stream into a graph of its own.
 fn begin_capture(stream: Handle, mode: i32) -> Answer {
     known(stream)?;
     // The legacy default stream cannot be captured, the per-thread one can.

@@ -1,6 +1,7 @@
-//! Virtual memory management: a handle is charged when it is made and free when its last handle AND its last mapping
-//! are gone, in whichever process they are.
-//! Touches: the machine's charges; a memory file per handle, which is also what an exported descriptor is.
+//! Virtual memory management. Memory is charged when its handle is created. It is free when its
+//! last handle and its last mapping are gone, in whichever process they are.
+//! Touches: the machine's charges; a memory file for each handle, which an exported descriptor
+//! refers to.
 
 use crate::abi::*;
 use crate::driver::{Driver, driver};
@@ -49,12 +50,12 @@ struct Physical {
 pub(crate) struct Vmm {
     physical: BTreeMap<u64, Physical>,
     reserved: BTreeMap<u64, u64>,
-    /// Address: length and the handle.
+    /// The length and the handle of each mapped address.
     mapped: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Vmm {
-    /// The mapping an address lies in.
+    /// The mapping in which an address lies.
     pub(crate) fn mapping_around(&self, at: u64) -> Option<(u64, u64)> {
         let (base, (bytes, _)) = self.mapped.range(..=at).next_back()?;
         (at < base + bytes).then_some((*base, *bytes))
@@ -88,12 +89,12 @@ fn memory_file(bytes: u64) -> Answer<File> {
     let fd = gpuslice_sim_machine::memory_file(c"gpuslice-sim-vmm").map_err(|_| OUT_OF_MEMORY)?;
     // SAFETY: a fresh descriptor that nobody else owns.
     let file = unsafe { File::from_raw_fd(fd) };
-    // Eight bytes more than the memory: there an export writes the segment's number.
+    // The file has eight bytes more than the memory. An export writes the segment's number there.
     file.set_len(bytes + 8).map_err(|_| OUT_OF_MEMORY)?;
     Ok(file)
 }
 
-/// Where a handle's memory is: a device's domain, or (`None`) the host.
+/// The place of a handle's memory: a device's domain, or (`None`) the host.
 fn domain(driver: &Driver, prop: &Prop) -> Answer<Option<usize>> {
     match prop.location {
         1 | 6 => Ok(Some(driver.device(prop.id)?.domain)),

@@ -1,11 +1,14 @@
-//! Who is alive: the kernel decides. A process holds a record lock on its slot's byte for as long as it lives.
-//! Touches: the lock file. A record lock belongs to the process, is not inherited by fork children, and is gone after
-//! exec, exit and SIGKILL alike, also across pid namespaces, exactly like the real driver's open device file.
+//! The kernel decides which processes are alive: a process holds a record lock on its slot's byte
+//! for as long as it lives.
+//! Touches: the lock file. A record lock belongs to the process, is not inherited by fork children,
+//! and is gone after exec, exit and SIGKILL alike, also across pid namespaces, exactly like the
+//! real driver's open device file.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// A number that differs between any two programs that ever run: the kernel's 16 random bytes per exec, and the pid.
+/// A number that differs between any two programs that ever run: the kernel's 16 random bytes per
+/// exec, and the pid.
 pub(crate) fn image() -> u64 {
     // SAFETY: getauxval only reads the vector the kernel left on this process's stack.
     let address = unsafe { libc::getauxval(libc::AT_RANDOM) };
@@ -37,7 +40,7 @@ pub(crate) fn hold(file: &File, slot: usize) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) == 0 }
 }
 
-/// Gives the slot's byte back.
+/// Releases the slot's byte.
 pub(crate) fn release(file: &File, slot: usize) {
     let lock = record(libc::F_UNLCK, slot);
     // SAFETY: the descriptor is open and `lock` outlives the call.
@@ -49,6 +52,6 @@ pub(crate) fn held(file: &File, slot: usize) -> bool {
     let mut lock = record(libc::F_WRLCK, slot);
     // SAFETY: the descriptor is open and `lock` outlives the call.
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
-    // A kernel that cannot tell must not cost a living process its memory.
+    // If the kernel cannot tell, the process counts as alive, so that it keeps its memory.
     rc != 0 || i32::from(lock.l_type) != libc::F_UNLCK
 }

@@ -1,6 +1,6 @@
-//! What an allocation costs and when it is refused.
+//! Charges: the cost of an allocation, and when it is refused.
 //! Touches: this process's slot, the page cache's size, the live meminfo file.
-//! Law: refused means nothing changed; granted means every process sees it at its next query.
+//! Law: a refusal changes nothing; every process sees a granted charge at its next query.
 
 use crate::map::Machine;
 use crate::shared::SLOTS;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// The driver hands out memory in steps of this size.
 pub const STEP: u64 = 2 << 20;
 
-/// What a charge is for.
+/// The purpose of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Kind {
@@ -17,7 +17,7 @@ pub enum Kind {
     Context = 0,
     /// `cuMemAlloc` and its relatives.
     Alloc = 1,
-    /// What memory pools reserve.
+    /// The memory that pools reserve.
     Pool = 2,
     /// `cuMemCreate`.
     Vmm = 3,
@@ -25,16 +25,16 @@ pub enum Kind {
     Array = 4,
     /// Managed memory that was moved to the device.
     Managed = 5,
-    /// Pinned host memory; costs device memory only where both are one.
+    /// Pinned host memory; it costs device memory only on unified memory.
     Host = 6,
 }
 
-/// The machine said no: out of memory.
+/// The machine refused the charge: out of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
 impl Machine {
-    /// Takes `bytes`, which the caller has rounded, for this process.
+    /// Charges this process with `bytes`, which the caller has rounded.
     pub fn charge(&self, domain: usize, kind: Kind, bytes: u64) -> Result<(), Refused> {
         self.locked(|| {
             self.reap();
@@ -46,7 +46,8 @@ impl Machine {
         })
     }
 
-    /// Takes what is left up to `bytes`, in whole steps; says how much. For managed memory, which spills.
+    /// Charges as much of `bytes` as is left, in whole steps, and returns the amount. It serves
+    /// managed memory, whose rest spills to the host.
     pub fn charge_up_to(&self, domain: usize, kind: Kind, bytes: u64) -> u64 {
         self.locked(|| {
             self.reap();
@@ -61,7 +62,7 @@ impl Machine {
         })
     }
 
-    /// Gives `bytes` back.
+    /// Releases a charge of `bytes`.
     pub fn discharge(&self, domain: usize, kind: Kind, bytes: u64) {
         self.locked(|| {
             let slot = self.slot.load(Relaxed);
@@ -80,7 +81,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives a context back.
+    /// Releases the charge of a context.
     pub fn context_destroyed(&self, domain: usize) {
         let slot = self.slot.load(Relaxed);
         if slot < SLOTS {
@@ -90,7 +91,7 @@ impl Machine {
         self.discharge(domain, Kind::Context, self.gpu(domain).context);
     }
 
-    /// What one more allocation could get, page cache included.
+    /// The most that one more allocation could get, page cache included.
     pub(crate) fn allocatable(&self, domain: usize) -> u64 {
         let gpu = self.gpu(domain);
         if gpu.integrated {
@@ -100,7 +101,8 @@ impl Machine {
             .saturating_sub(gpu.baseline + self.used_now(domain))
     }
 
-    /// Makes room for `bytes` or refuses. On unified memory free pages go first, then page cache shrinks.
+    /// Makes room for `bytes`, or refuses. On unified memory free pages go first, then page cache
+    /// shrinks.
     pub(crate) fn admit(&self, domain: usize, bytes: u64) -> Result<(), Refused> {
         if bytes > self.allocatable(domain) || bytes > self.below_limits(domain) {
             return Err(Refused);
@@ -150,7 +152,7 @@ impl Machine {
         Err(Refused)
     }
 
-    /// Frees what dead processes hold. The caller holds the lock.
+    /// Frees the memory of dead processes. The caller holds the lock.
     pub(crate) fn reap(&self) {
         let mut someone_died = false;
         for i in 0..self.slots_high() {

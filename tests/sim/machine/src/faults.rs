@@ -1,4 +1,5 @@
-//! What goes wrong on purpose: `GPUSLICE_SIM_FAULTS`, a comma-separated list described in the README.
+//! Faults that are injected on purpose: `GPUSLICE_SIM_FAULTS`, a comma-separated list described in
+//! the README.
 //! Touches: nothing but its own counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -22,17 +23,17 @@ pub struct Faults {
     queries: AtomicU64,
 }
 
-/// What becomes of a call.
+/// The effect of the faults on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// The call proceeds.
     Proceed,
     /// The GPU fell off the bus.
     Lost,
 }
 
 impl Faults {
-    /// Reads the list. What is not understood is kept for [`Faults::unknown`].
+    /// Reads the list. Entries that are not understood are kept for [`Faults::unknown`].
     #[must_use]
     pub fn parse(list: &str) -> Self {
         let mut faults = Self::default();
@@ -79,13 +80,14 @@ impl Faults {
         true
     }
 
-    /// What was not understood.
+    /// The entries that were not understood.
     #[must_use]
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }
 
-    /// Called at every entry: waits if the call is slow, tells if the GPU is lost by now.
+    /// Called at every entry: waits if the call is slow, and returns whether the GPU is lost by
+    /// now.
     #[must_use]
     #[inline]
     pub fn enter(&self, name: &str) -> Verdict {
@@ -100,7 +102,7 @@ impl Faults {
     fn enter_slowly(&self, name: &str) -> Verdict {
         let call = self.calls.fetch_add(1, Relaxed) + 1;
         if let Some((_, time)) = self.slow.iter().find(|(slow, _)| slow == name) {
-            // The fault that was asked for: a slow driver.
+            // This sleep is the requested fault: a slow driver.
             std::thread::sleep(*time);
         }
         if self.lost.is_some_and(|n| call >= n) {
@@ -117,7 +119,7 @@ impl Faults {
         self.oom.contains(&call)
     }
 
-    /// How much somebody unseen holds at this query: 0, 1, 2, ... 7 steps, round and round.
+    /// The bytes that an unseen process holds at this query: 0 to 7 steps, in turn.
     #[must_use]
     #[inline]
     pub fn free_moves(&self) -> u64 {
@@ -142,7 +144,7 @@ impl Faults {
         self.self_dlsym
     }
 
-    /// Does NVML know this process by another number, and another process by this one's?
+    /// Does NVML know this process by another process id, and another process by this one's id?
     #[must_use]
     pub fn other_pid(&self) -> bool {
         self.other_pid

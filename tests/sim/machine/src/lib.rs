@@ -1,5 +1,7 @@
-//! The simulated machine: which devices it has, who holds how much of them, what its host says.
-//! Touches: one mapped file, one lock file, one meminfo file. Never: the real host's memory numbers.
+//! The simulated machine: its devices, the memory of them that each process holds, and its host's
+//! numbers.
+//! Touches: one mapped file, one lock file, one meminfo file. Never: the real host's memory
+//! numbers.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

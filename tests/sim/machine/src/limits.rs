@@ -1,13 +1,14 @@
-//! Limits per cgroup, as `nvmlDeviceSetMemoryLimits_v1` sets them: kept in the state, obeyed by every allocation.
+//! Limits per cgroup, as `nvmlDeviceSetMemoryLimits_v1` sets them. The state keeps them, and every
+//! allocation obeys them.
 //! Touches: the limit table, and the paths (never the numbers) of cgroups.
 //!
-//! Two backends, as NVIDIA documents them. `dmem`: the limit of every ancestor holds; a soft limit is
-//! added to every ancestor's dmem.min and stays there when the cgroup is removed. `misc`: the nearest
-//! limit holds and limits do not nest; the root and a limit below the current use are refused.
-//! Both report a limit only to the processes of the very cgroup on which it was set.
+//! Two backends, as NVIDIA documents them. `dmem`: the limit of every ancestor applies; a soft
+//! limit is added to every ancestor's dmem.min and stays there when the cgroup is removed. `misc`:
+//! only the nearest limit applies; the root and a limit below the current use are refused. Both
+//! report a limit only to the processes of the very cgroup on which it was set.
 //!
-//! A cgroup is known by its number, the inode of its folder: in a container that has a cgroup
-//! namespace its path is another one. The path is what is left where cgroups are not mounted.
+//! A cgroup is identified by its number, the inode of its folder, because its path differs in a
+//! container with a cgroup namespace. Where cgroups are not mounted, only the path is left.
 
 use crate::map::Machine;
 use crate::query::Use;
@@ -27,7 +28,7 @@ pub struct Limit {
     pub soft: u64,
     /// Hard limit in bytes; allocations beyond it fail.
     pub hard: u64,
-    /// What the cgroup's processes hold.
+    /// The memory that the cgroup's processes hold.
     pub used: u64,
 }
 
@@ -38,13 +39,13 @@ pub enum NotSet {
     NoCgroup,
     /// The root cgroup has no limits in the driver's own table.
     Root,
-    /// The cgroup's processes hold more already.
+    /// The cgroup's processes already hold more than this limit.
     BelowUse,
-    /// The driver keeps no more of them.
+    /// The driver's table of limits is full.
     Full,
 }
 
-/// Where version 2 of the cgroups is mounted: beside version 1, or alone.
+/// The mount points of cgroups version 2: beside version 1, or alone.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 fn mounted() -> Option<&'static str> {
@@ -52,7 +53,7 @@ fn mounted() -> Option<&'static str> {
     MOUNTS.into_iter().find(there)
 }
 
-/// A cgroup's number; 0 when there is none at the path.
+/// A cgroup's number; 0 if the path is no cgroup.
 fn number(path: &str) -> u64 {
     let folder = mounted().map(|mount| format!("{mount}{path}"));
     folder.map_or(0, |folder| {
@@ -60,15 +61,15 @@ fn number(path: &str) -> u64 {
     })
 }
 
-/// A process's cgroup, version 2.
+/// A process's cgroup of version 2.
 pub(crate) struct Cgroup {
     path: String,
-    /// Its number and those above it.
+    /// The cgroup's number, and the numbers of its ancestors.
     numbers: Vec<u64>,
 }
 
 impl Cgroup {
-    /// This process's.
+    /// The cgroup of this process.
     pub(crate) fn own() -> Cgroup {
         let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path = text
@@ -115,7 +116,7 @@ impl Cgroup {
     }
 }
 
-/// A path as NVML gets it, with or without the mount point in front, as the kernel says it.
+/// A path as the kernel writes it, from a path that NVML gets with or without the mount point.
 fn kernel_path(path: &str) -> &str {
     let path = MOUNTS
         .iter()
@@ -169,7 +170,8 @@ impl Machine {
         })
     }
 
-    /// A limit goes with its cgroup. What it added to the dmem.min of others stays there.
+    /// Removes limits whose cgroups are gone. Their share of the dmem.min of other cgroups stays
+    /// there.
     fn forget_removed(&self) {
         let entries = self.shared.limits.iter();
         for entry in entries.filter(|it| it.gpu.load(Relaxed) != 0) {
@@ -179,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// The entry of one cgroup on one GPU, made where there is none.
+    /// The entry of one cgroup on one GPU, created if it is missing.
     fn entry(&self, gpu: usize, path: &str) -> Result<&LimitEntry, NotSet> {
         let entries = &self.shared.limits;
         let wanted = gpu as u64 + 1;
@@ -211,7 +213,7 @@ impl Machine {
         })
     }
 
-    /// What dmem.min of one cgroup says: its own soft limit, and all that were ever set below it.
+    /// A cgroup's dmem.min: its own soft limit, and all soft limits that were ever set below it.
     #[must_use]
     pub fn guaranteed(&self, gpu: usize, cgroup: &str) -> u64 {
         let entry = self.set_on(gpu, kernel_path(cgroup));
@@ -224,8 +226,8 @@ impl Machine {
             .find(|entry| entry.cgroup.get() == path && entry.number.load(Relaxed) == number)
     }
 
-    /// The limit that holds for this process on a GPU: all that it may have with the others of that
-    /// cgroup, and what they have.
+    /// The limit that applies to this process on a GPU, and the memory that all processes of the
+    /// limited cgroup hold.
     fn limit_above(&self, gpu: usize) -> Option<(u64, u64)> {
         self.limits_on(gpu).next()?;
         let own = Cgroup::own();
@@ -243,8 +245,8 @@ impl Machine {
         }
     }
 
-    /// The limit of this process's own cgroup on a GPU, and what its processes have: what
-    /// `cuMemGetInfo` and `nvmlDeviceGetMemoryInfo_v2` report instead of the card's.
+    /// The limit of this process's own cgroup on a GPU, and the memory that its processes hold.
+    /// `cuMemGetInfo` and `nvmlDeviceGetMemoryInfo_v2` report these instead of the card's numbers.
     #[must_use]
     pub fn limit_shown(&self, gpu: usize) -> Option<(u64, u64)> {
         self.limits_on(gpu).next()?;
@@ -254,7 +256,8 @@ impl Machine {
         (hard != u64::MAX).then(|| (hard, self.cgroup_use(gpu, entry)))
     }
 
-    /// What `cuMemGetInfo` reports to this process: the memory's numbers, or its cgroup's where that has a limit.
+    /// The answer of `cuMemGetInfo` to this process: the numbers of its cgroup if that has a limit,
+    /// and otherwise those of the memory.
     #[must_use]
     pub fn query_in_cgroup(&self, domain: usize) -> Use {
         let now = self.query(domain);
@@ -267,7 +270,7 @@ impl Machine {
         }
     }
 
-    /// What the limits above this process still leave on a memory.
+    /// The bytes that the limits above this process still leave on a memory.
     pub(crate) fn below_limits(&self, domain: usize) -> u64 {
         let above = self.limit_above(self.domains[domain].gpu);
         above.map_or(u64::MAX, |(hard, used)| hard.saturating_sub(used))

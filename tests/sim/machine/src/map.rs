@@ -1,5 +1,6 @@
-//! Opening a machine: the scenario, the mapped state, the lock. With a state directory all processes share it;
-//! without one it is private to the process and its fork children (two memory files that are found again by name).
+//! Opens a machine: the scenario, the mapped state, the lock. With a state directory all processes
+//! share it. Without one it is private to the process and its fork children (two memory files that
+//! are found again by name).
 //! Touches: `DIR/machine`, `DIR/alive`, `DIR/meminfo`, or two memory files.
 
 use crate::faults::Faults;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering}
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, io, ptr};
 
-/// Why there is no machine.
+/// Why a machine cannot be opened.
 #[derive(Debug)]
 pub enum OpenError {
     /// The scenario is wrong.
@@ -22,9 +23,9 @@ pub enum OpenError {
     State(PathBuf, io::Error),
     /// The state directory belongs to another machine.
     Other {
-        /// The scenario it was made with.
+        /// The scenario with which it was made.
         there: String,
-        /// The one that was asked for.
+        /// The scenario that was requested.
         asked: String,
     },
 }
@@ -48,11 +49,11 @@ impl std::error::Error for OpenError {}
 
 /// One simulated machine, as one process sees it.
 pub struct Machine {
-    /// What the machine is.
+    /// The scenario that describes the machine.
     pub scenario: Scenario,
-    /// Its memories.
+    /// The machine's memories.
     pub domains: Vec<Domain>,
-    /// What goes wrong on purpose.
+    /// Faults that are injected on purpose.
     pub faults: Faults,
     pub(crate) shared: &'static Shared,
     /// Never closed: closing any descriptor of the file would release this process's record lock.
@@ -68,13 +69,15 @@ pub struct Machine {
     born: *const AtomicBool,
 }
 
-// SAFETY: `born` points to a page that is never unmapped and holds an atomic; everything else is Send and Sync.
+// SAFETY: `born` points to a page that is never unmapped and holds an atomic; everything else is
+// Send and Sync.
 unsafe impl Send for Machine {}
 // SAFETY: as above.
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// Opens the machine the environment names: `GPUSLICE_SIM`, `GPUSLICE_SIM_STATE`, `GPUSLICE_SIM_FAULTS`.
+    /// Opens the machine that the environment names: `GPUSLICE_SIM`, `GPUSLICE_SIM_STATE`,
+    /// `GPUSLICE_SIM_FAULTS`.
     pub fn from_environment() -> Result<Self, OpenError> {
         let text = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let state = text("GPUSLICE_SIM_STATE").map(PathBuf::from);
@@ -82,12 +85,13 @@ impl Machine {
         Self::start(text("GPUSLICE_SIM").as_deref(), state.as_deref(), &faults)
     }
 
-    /// Opens the machine that lives in a state directory, as a tool or a test that looks on.
+    /// Opens the machine that lives in a state directory, for a tool or a test that observes it.
     pub fn open(state: &Path) -> Result<Self, OpenError> {
         Self::start(None, Some(state), "")
     }
 
-    /// Opens or starts a machine. Without a scenario it is the one already running there, or an RTX 3090.
+    /// Opens or starts a machine. Without a scenario it is the machine that already runs there, or
+    /// an RTX 3090.
     pub fn start(
         scenario: Option<&str>,
         state: Option<&Path>,
@@ -156,7 +160,7 @@ impl Machine {
             born: born(),
         };
         machine.locked(|| {
-            // What the dead held is not in what is written.
+            // The written meminfo must not count the memory of dead processes.
             machine.reap();
             machine.write_meminfo();
         });
@@ -167,11 +171,13 @@ impl Machine {
     #[must_use]
     #[inline]
     pub fn own_process(&self) -> bool {
-        // SAFETY: `born` is a live page for as long as the process; the kernel wipes it to 0 in fork children.
+        // SAFETY: `born` is a live page for as long as the process; the kernel wipes it to 0 in
+        // fork children.
         unsafe { (*self.born).load(Ordering::Relaxed) }
     }
 
-    /// Makes a fork child the owner: for a driver that was loaded but not initialised before the fork.
+    /// Makes a fork child the owner: for a driver that was loaded but not initialised before the
+    /// fork.
     pub fn adopt(&self) {
         // SAFETY: as in `own_process`.
         unsafe { (*self.born).store(true, Ordering::Relaxed) };
@@ -186,7 +192,8 @@ impl Machine {
                 .compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed)
             {
                 Ok(_) => break,
-                // The holder was a thread of the process this one was forked from: it does not exist here.
+                // The holder was a thread of the parent process. This fork child does not have that
+                // thread.
                 Err(other) if other != pid => {
                     let stolen = self.holder.compare_exchange(
                         other,
@@ -241,7 +248,8 @@ impl Drop for Flock<'_> {
 }
 
 fn flock(fd: i32, what: i32) {
-    // SAFETY: flock takes a descriptor and a number; a closed descriptor is an error, not undefined.
+    // SAFETY: flock takes a descriptor and a number; a closed descriptor is an error, not
+    // undefined.
     while unsafe { libc::flock(fd, what) } != 0
         && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
     {}
@@ -257,11 +265,11 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Files that are never closed and that one process opens once: their device and inode.
+/// Files that one process opens once and never closes, by device and inode.
 static KEPT: Mutex<Vec<(u64, u64, &'static File)>> = Mutex::new(Vec::new());
 
-/// Opens the lock file, or gives the one this process already has: closing even a second descriptor of it would
-/// release the record lock that says this process is alive.
+/// Opens the lock file, or returns the one that this process already has. Closing even a second
+/// descriptor of it would release the record lock that marks this process as alive.
 fn keep_open(path: &Path) -> io::Result<&'static File> {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Ok(there) = fs::metadata(path) {
@@ -297,11 +305,12 @@ fn map(file: &File) -> io::Result<&'static Shared> {
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: page-aligned, `size` bytes, never unmapped, and Shared consists of atomics, valid for any bytes.
+    // SAFETY: page-aligned, `size` bytes, never unmapped, and Shared consists of atomics, valid for
+    // any bytes.
     Ok(unsafe { &*at.cast::<Shared>() })
 }
 
-/// A page that the kernel empties in every fork child, whichever way it was forked.
+/// A page that the kernel empties in every fork child, however the child was forked.
 fn born() -> *const AtomicBool {
     // SAFETY: a new private mapping at an address the kernel chooses.
     let at = unsafe {
@@ -323,15 +332,17 @@ fn born() -> *const AtomicBool {
     flag
 }
 
-/// The path of this process's memory file of that name: found among the open descriptors, or made. Of two that were
-/// made at the same moment everybody takes the one with the lower number.
+/// The path of this process's memory file of that name, which is found among the open descriptors
+/// or created. If two were created at the same moment, every thread takes the one with the lower
+/// number.
 fn private(name: &str) -> io::Result<PathBuf> {
     if let Some(path) = find_private(name)? {
         return Ok(path);
     }
     let c_name = std::ffi::CString::new(name)?;
     let fd = memory_file(&c_name)?;
-    // SAFETY: a fresh descriptor that nobody else owns; it stays open so that the file can be found again.
+    // SAFETY: a fresh descriptor that nobody else owns; it stays open so that the file can be found
+    // again.
     std::mem::forget(unsafe { File::from_raw_fd(fd) });
     find_private(name)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }

@@ -1,5 +1,5 @@
-//! The simulated host's memory: computed from the scenario and from what was taken since, and written out in the
-//! kernel's own format whenever it changes.
+//! The simulated host's memory. It is computed from the scenario and from later changes, and
+//! written in the kernel's own format whenever it changes.
 //! Touches: the live `meminfo` file of the state directory. Never: the real /proc/meminfo.
 
 use crate::map::Machine;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const PAGE: u64 = 4096;
 
-/// What the host's /proc/meminfo says, in bytes.
+/// The numbers of the host's /proc/meminfo, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostMemory {
     /// MemTotal.
@@ -21,7 +21,7 @@ pub struct HostMemory {
     pub mem_available: u64,
     /// Reclaimable page cache.
     pub cache: u64,
-    /// What programs took beyond the idle machine.
+    /// The memory that programs take beyond the idle machine.
     pub anon: u64,
     /// SwapTotal and SwapFree.
     pub swap: u64,
@@ -67,7 +67,8 @@ impl Machine {
         })
     }
 
-    /// Changes what host programs hold, `+6GiB`: free pages first, then page cache shrinks.
+    /// Changes the memory that host programs hold, `+6GiB`: free pages go first, then page cache
+    /// shrinks.
     pub fn change_host(&self, change: &str) -> Result<(), UnitError> {
         self.locked(|| {
             self.reap();
@@ -88,7 +89,7 @@ impl Machine {
         })
     }
 
-    /// Puts page cache and host programs back to the idle machine.
+    /// Resets page cache and host programs to the idle machine.
     pub fn reset_host(&self) {
         self.locked(|| {
             if let Some(host) = &self.scenario.host {
@@ -101,7 +102,8 @@ impl Machine {
         });
     }
 
-    /// Rewrites the live file in place: one write of a constant length, so that a reader never sees half of it.
+    /// Rewrites the live file in place, in one write of a constant length, so that a reader never
+    /// sees half of it.
     pub(crate) fn write_meminfo(&self) {
         if let (Some(file), Some(host)) = (&self.meminfo, self.host_memory()) {
             // A full disk must not fail an allocation; the test that reads the file will say so.
@@ -113,7 +115,8 @@ impl Machine {
 /// The length of the file, whatever its numbers are.
 const LENGTH: usize = 1664;
 
-/// The lines the kernel prints, in its order. What the scenario does not fix is split plausibly and adds up.
+/// The lines that the kernel prints, in its order. Numbers that the scenario does not fix are
+/// plausible and add up.
 #[must_use]
 pub(crate) fn text(host: &HostMemory) -> String {
     let mib = 1 << 20;
@@ -188,8 +191,8 @@ pub(crate) fn text(host: &HostMemory) -> String {
         writeln!(out, "{label:<16}{count:>8}").unwrap_or(());
     }
     out.push_str("Hugepagesize:       2048 kB\n");
-    // A number of nine digits makes its line longer, as the kernel's: the last line's blanks make up for it, so that
-    // what is written over is always written over whole.
+    // A number of nine digits makes its line longer, as in the kernel's file. The last line has
+    // fewer blanks then, so that every write covers the whole file.
     let rest = LENGTH.saturating_sub(out.len() + "Hugetlb:0 kB\n".len());
     writeln!(out, "Hugetlb:{:rest$}0 kB", "").unwrap_or(());
     out

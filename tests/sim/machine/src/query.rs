@@ -1,4 +1,4 @@
-//! How much is free: without the lock, because benches run on it.
+//! Queries of free memory. They do not take the lock, because benchmarks measure them.
 //! Touches: the mapped state; the lock only when a process died.
 
 use crate::map::Machine;
@@ -11,23 +11,23 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 pub struct ProcessUse {
     /// The process.
     pub pid: u32,
-    /// What it holds.
+    /// The bytes that it holds.
     pub used: u64,
-    /// The memory it holds it in.
+    /// The memory in which it holds them.
     pub domain: usize,
 }
 
-/// A device's memory at one moment, as CUDA tells it.
+/// A device's memory at one moment, as CUDA reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// All of it.
+    /// The size of the memory.
     pub total: u64,
-    /// What the driver calls free. On unified memory that is MemFree.
+    /// The memory that the driver reports as free. On unified memory that is MemFree.
     pub free: u64,
 }
 
 impl Machine {
-    /// The GPU a memory belongs to.
+    /// The GPU to which a memory belongs.
     #[must_use]
     pub fn gpu(&self, domain: usize) -> &Gpu {
         &self.scenario.gpu[self.domains[domain].gpu]
@@ -42,7 +42,7 @@ impl Machine {
             .map_or(gpu.cuda_total, |mig| gpu.mig[mig].cuda_total)
     }
 
-    /// NVML's total; what it has over CUDA's is reserved.
+    /// NVML's total. The part beyond CUDA's total is reserved.
     #[must_use]
     pub fn nvml_total(&self, domain: usize) -> u64 {
         let gpu = self.gpu(domain);
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// Who holds a context on the memory, and how much it holds.
+    /// The processes that have a context on the memory, and the bytes that each holds.
     #[must_use]
     pub fn processes(&self, domain: usize) -> Vec<ProcessUse> {
         self.reap_if_needed();
@@ -86,12 +86,12 @@ impl Machine {
             .collect()
     }
 
-    /// What one process holds, segments it pays for included.
+    /// The bytes that one process holds, including the segments for which it pays.
     pub(crate) fn slot_use(&self, slot: usize, domain: usize) -> u64 {
         self.shared.slots[slot].total[domain].load(Relaxed) + self.paid_segments(slot, domain)
     }
 
-    /// What all processes hold.
+    /// The bytes that all processes hold.
     #[inline]
     pub(crate) fn used_now(&self, domain: usize) -> u64 {
         let slots: u64 = self.shared.slots[..self.slots_high()]
@@ -110,7 +110,7 @@ impl Machine {
 
     #[inline]
     fn reap_if_needed(&self) {
-        // A process alone on the machine pays one comparison.
+        // A process that is alone on the machine makes one comparison only.
         let own = self.slot.load(Relaxed);
         let high = self.slots_high();
         if (0..high).any(|i| i != own && !self.slot_is_alive(i)) {

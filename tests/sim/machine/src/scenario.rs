@@ -1,4 +1,4 @@
-//! Which machine is simulated: the scenario files, and several of them put together.
+//! The scenarios: the files that describe simulated machines, and combinations of them.
 //! Touches: a scenario file, when a path is given.
 
 use crate::units::bytes;
@@ -24,8 +24,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
 
-/// Driver branches that `NAME@BRANCH` can name: branch, version, CUDA version. 535 and 550 are held to
-/// recordings of NVIDIA's libraries (`tests/sim/recorded/`); 615 is the first with memory limits.
+/// Driver branches that `NAME@BRANCH` can name: branch, version, CUDA version. 535 and 550 are
+/// checked against recordings of NVIDIA's libraries (`tests/sim/recorded/`); 615 is the first with
+/// memory limits.
 const DRIVERS: &[(&str, &str, i32, MemoryLimits)] = &[
     ("535", "535.261.03", 12_020, MemoryLimits::None),
     ("550", "550.163.01", 12_040, MemoryLimits::None),
@@ -67,7 +68,7 @@ pub struct Host {
     /// MemFree.
     #[serde(deserialize_with = "bytes")]
     pub mem_free: u64,
-    /// MemAvailable; what is above `mem_free` is page cache that can be reclaimed.
+    /// MemAvailable; the part above `mem_free` is page cache that can be reclaimed.
     #[serde(deserialize_with = "bytes")]
     pub mem_available: u64,
     /// SwapTotal and SwapFree.
@@ -75,12 +76,13 @@ pub struct Host {
     pub swap: u64,
 }
 
-/// How the driver limits the memory of cgroups (`nvmlDeviceSetMemoryLimits_v1`, since 615). It chooses
-/// when it is loaded: `dmem` where the kernel has that controller (6.14), `misc` elsewhere.
+/// How the driver limits the memory of cgroups (`nvmlDeviceSetMemoryLimits_v1`, since 615). The
+/// driver chooses when it is loaded: `dmem` where the kernel has that controller (6.14), `misc`
+/// elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryLimits {
-    /// The driver is older, or was told not to.
+    /// The driver is older, or its limits are switched off.
     #[default]
     None,
     /// The kernel's dmem controller.
@@ -89,7 +91,7 @@ pub enum MemoryLimits {
     Misc,
 }
 
-/// What `nvmlDeviceGetMemoryInfo` answers.
+/// How `nvmlDeviceGetMemoryInfo` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NvmlMemory {
@@ -125,34 +127,34 @@ pub struct Gpu {
     pub compute: [i32; 2],
     /// Multiprocessors.
     pub multiprocessors: i32,
-    /// Total as NVML tells it.
+    /// Total as NVML reports it.
     #[serde(default, deserialize_with = "bytes")]
     pub nvml_total: u64,
-    /// Free as NVML tells it; only for a carve-out.
+    /// Free as NVML reports it; only for a carve-out.
     #[serde(default, deserialize_with = "bytes")]
     pub nvml_free: u64,
-    /// Total as CUDA tells it.
+    /// Total as CUDA reports it.
     #[serde(deserialize_with = "bytes")]
     pub cuda_total: u64,
-    /// In use although no program runs.
+    /// Memory that is in use although no program runs.
     #[serde(default, deserialize_with = "bytes")]
     pub baseline: u64,
-    /// What one context costs.
+    /// The memory that one context takes.
     #[serde(deserialize_with = "bytes")]
     pub context: u64,
-    /// BAR1 window; 0 means NVML does not answer.
+    /// BAR1 window; 0 if NVML does not answer.
     #[serde(default, deserialize_with = "bytes")]
     pub bar1: u64,
-    /// Shares the host's memory.
+    /// Whether the GPU shares the host's memory.
     #[serde(default)]
     pub integrated: bool,
-    /// Can the GPU read pageable host memory?
+    /// Whether the GPU can read pageable host memory.
     #[serde(default)]
     pub pageable: bool,
-    /// How NVML answers memory questions.
+    /// How NVML answers queries of memory.
     #[serde(default)]
     pub nvml_memory: NvmlMemory,
-    /// NVML functions this machine does not have at all beyond names and ids (Jetson).
+    /// Whether NVML has hardly more functions than those for names and ids (Jetson).
     #[serde(default)]
     pub nvml_minimal: bool,
     /// ECC memory.
@@ -161,7 +163,7 @@ pub struct Gpu {
     /// Fans, 0 for passively cooled cards.
     #[serde(default)]
     pub fans: u32,
-    /// Power limit in milliwatts, 0 when NVML does not know.
+    /// Power limit in milliwatts, 0 if NVML does not know it.
     #[serde(default)]
     pub power_limit: u32,
     /// Highest SM and memory clock in MHz.
@@ -170,7 +172,7 @@ pub struct Gpu {
     /// Memory bus width in bits.
     #[serde(default)]
     pub bus_width: i32,
-    /// MIG instances; none means MIG is off.
+    /// MIG instances; an empty list means that MIG is off.
     #[serde(default)]
     pub mig: Vec<Mig>,
 }
@@ -191,15 +193,15 @@ pub struct Mig {
     pub slices: u32,
     /// Multiprocessors.
     pub multiprocessors: i32,
-    /// Total as NVML tells it.
+    /// Total as NVML reports it.
     #[serde(deserialize_with = "bytes")]
     pub nvml_total: u64,
-    /// Total as CUDA tells it.
+    /// Total as CUDA reports it.
     #[serde(deserialize_with = "bytes")]
     pub cuda_total: u64,
 }
 
-/// One memory that is accounted for by itself: a whole GPU or a MIG instance.
+/// One memory with an account of its own: a whole GPU or a MIG instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Domain {
     /// Index into [`Scenario::gpu`].
@@ -298,7 +300,7 @@ impl Scenario {
         })
     }
 
-    /// Two cards of one kind differ in uuid and PCI bus.
+    /// Gives cards of one kind different uuids and PCI buses.
     fn tell_apart(&mut self) {
         for i in 1..self.gpu.len() {
             let (before, rest) = self.gpu.split_at_mut(i);
@@ -343,7 +345,7 @@ impl Scenario {
         }
     }
 
-    /// All memories, a GPU with MIG instances counting as its instances.
+    /// All memories. A GPU with MIG instances counts as its instances.
     #[must_use]
     pub fn domains(&self) -> Vec<Domain> {
         let of = |(gpu, it): (usize, &Gpu)| -> Vec<Domain> {
@@ -371,7 +373,7 @@ fn wrong(name: &str) -> ScenarioError {
     ScenarioError(format!("there is no scenario `{name}`"))
 }
 
-/// Counts the last hexadecimal digits of a uuid up by one.
+/// Increments the last hexadecimal digits of a uuid.
 fn bump(uuid: &mut String) {
     let cut = uuid.len().saturating_sub(4);
     let last = u16::from_str_radix(uuid.get(cut..).unwrap_or("0"), 16).unwrap_or(0);

@@ -1,16 +1,18 @@
 //! Allocations that more than one process holds: exported VMM handles and IPC memory.
-//! Touches: the segment table. Law: the bytes count once, for the payer, until the last holder lets go or dies.
+//! Touches: the segment table. Law: the bytes count once, for the payer, until the last holder lets
+//! go or dies.
 
 use crate::charge::Kind;
 use crate::map::Machine;
 use crate::shared::{SEGMENTS, SLOTS, Segment};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Names a segment in every process.
+/// Identifies a segment in every process.
 pub type SegmentId = u64;
 
 impl Machine {
-    /// Turns an allocation this process paid for into one that can be shared. `None`: the table is full.
+    /// Turns an allocation for which this process paid into a shared one. `None`: the table is
+    /// full.
     pub fn share(&self, domain: usize, kind: Kind, bytes: u64) -> Option<SegmentId> {
         self.locked(|| {
             let slot = self.slot.load(Relaxed);
@@ -38,7 +40,7 @@ impl Machine {
         })
     }
 
-    /// Holds a segment once more; its memory and size. `None`: it is gone.
+    /// Adds a reference to a segment, and returns its memory and size. `None`: the segment is gone.
     pub fn hold_segment(&self, id: SegmentId) -> Option<(usize, u64)> {
         self.locked(|| {
             self.reap();
@@ -58,7 +60,7 @@ impl Machine {
         })
     }
 
-    /// Lets a segment go once; the last one to do so frees it.
+    /// Drops a reference to a segment. The last one frees it.
     pub fn drop_segment(&self, id: SegmentId) {
         self.locked(|| {
             let slot = self.slot.load(Relaxed);
@@ -132,7 +134,7 @@ fn owner(holder: u64) -> Option<usize> {
     usize::try_from((holder >> 32).checked_sub(1)?).ok()
 }
 
-/// Frees a segment nobody holds; lets somebody else pay when the payer let go.
+/// Frees a segment without holders. If the payer has let go, another holder pays.
 fn settle(segment: &Segment) {
     let mut owners = segment
         .holders

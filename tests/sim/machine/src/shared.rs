@@ -1,4 +1,5 @@
-//! What lies in the mapped file: one table of processes, one of shared segments, the host's moving numbers.
+//! The layout of the mapped file: the tables of processes, of shared segments and of limits, and
+//! the host's changing numbers.
 //! Touches: nothing; it is only the layout.
 //! Law: everything is an atomic, so a reader needs no lock; every writer holds the machine's lock.
 
@@ -14,7 +15,7 @@ pub(crate) const SEGMENTS: usize = 256;
 pub(crate) const HOLDERS: usize = 16;
 /// Limits set through NVML.
 pub(crate) const LIMITS: usize = 64;
-/// Cgroups above a process, its own included, that a limit may be set on.
+/// Cgroups on which a limit for one process may be set: its own and those above it.
 pub(crate) const CGROUPS: usize = 16;
 /// Kinds of charges, see [`crate::Kind`].
 pub(crate) const KINDS: usize = 7;
@@ -59,7 +60,8 @@ pub(crate) struct Slot {
     pub(crate) contexts: [AtomicU64; DOMAINS],
     pub(crate) kinds: [[AtomicU64; KINDS]; DOMAINS],
     pub(crate) cgroup: Text<256>,
-    /// That cgroup's number and those above it, where the process sees them; the rest is 0.
+    /// The numbers of that cgroup and of those above it, as far as the process sees them; the rest
+    /// is 0.
     pub(crate) cgroups: [AtomicU64; CGROUPS],
 }
 
@@ -69,7 +71,7 @@ pub(crate) struct Segment {
     pub(crate) id: AtomicU64,
     pub(crate) domain: AtomicU64,
     pub(crate) bytes: AtomicU64,
-    /// The slot it counts for.
+    /// The slot of the process that pays.
     pub(crate) payer: AtomicU64,
     /// Slot number + 1 in the high half, references in the low half.
     pub(crate) holders: [AtomicU64; HOLDERS],
@@ -80,12 +82,12 @@ pub(crate) struct Segment {
 pub(crate) struct LimitEntry {
     pub(crate) gpu: AtomicU64,
     pub(crate) soft: AtomicU64,
-    /// `u64::MAX` where only a guarantee below it is kept here.
+    /// `u64::MAX` if the entry keeps only a guarantee for cgroups below this one.
     pub(crate) hard: AtomicU64,
-    /// dmem.min: its own soft limit, and those that were ever set below it.
+    /// dmem.min: the cgroup's own soft limit, and all that were ever set below it.
     pub(crate) minimum: AtomicU64,
     pub(crate) cgroup: Text<256>,
-    /// Its number; 0 where cgroups cannot be seen.
+    /// The cgroup's number; 0 where cgroups cannot be seen.
     pub(crate) number: AtomicU64,
 }
 
@@ -98,10 +100,11 @@ pub(crate) struct Shared {
     pub(crate) slots_high: AtomicU64,
     pub(crate) segments_high: AtomicU64,
     pub(crate) next_segment: AtomicU64,
-    /// Reclaimable page cache and what the host's programs took since the start, in bytes.
+    /// Reclaimable page cache, and the memory that the host's programs took since the start, in
+    /// bytes.
     pub(crate) cache: AtomicU64,
     pub(crate) anon: AtomicU64,
-    /// Calls that named something which had been destroyed. A real driver may crash in them.
+    /// Calls that named a destroyed object. A real driver may crash in them.
     pub(crate) misuses: AtomicU64,
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) segments: [Segment; SEGMENTS],

@@ -1,4 +1,5 @@
-//! What is really so: for tests and for the tool. Every number a shim reports is compared with this.
+//! The true state of the machine, for tests and for the tool. Tests compare every number that a
+//! shim reports with it.
 //! Touches: the mapped state.
 
 use crate::charge::Kind;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 pub struct Truth {
     /// The scenario's name.
     pub scenario: String,
-    /// Every memory: GPUs, and MIG instances instead of a GPU that has them.
+    /// Every memory: the GPUs, with MIG instances in place of a GPU that has them.
     pub devices: Vec<DeviceTruth>,
     /// The host's memory on unified-memory machines.
     pub host: Option<HostMemory>,
@@ -31,13 +32,13 @@ pub struct DeviceTruth {
     pub total: u64,
     /// NVML's total.
     pub nvml_total: u64,
-    /// What all processes hold.
+    /// The bytes that all processes hold.
     pub used: u64,
-    /// What CUDA calls free.
+    /// The memory that CUDA reports as free.
     pub free: u64,
-    /// What one more allocation could get.
+    /// The most that one more allocation could get.
     pub allocatable: u64,
-    /// Who holds how much.
+    /// The processes, with the bytes that each holds.
     pub processes: Vec<ProcessTruth>,
 }
 
@@ -46,16 +47,16 @@ pub struct DeviceTruth {
 pub struct ProcessTruth {
     /// The process.
     pub pid: u32,
-    /// Contexts it has.
+    /// The number of its contexts.
     pub contexts: u64,
-    /// All it holds.
+    /// All bytes that it holds.
     pub used: u64,
-    /// What it holds by [`Kind`], in the order of its numbers; shared segments are only in `used`.
+    /// The bytes of each [`Kind`], in the order of its numbers; shared segments are only in `used`.
     pub kinds: [u64; 7],
 }
 
 impl ProcessTruth {
-    /// What it holds of one kind.
+    /// The bytes of one kind that it holds.
     #[must_use]
     pub fn kind(&self, kind: Kind) -> u64 {
         self.kinds[kind as usize]
@@ -63,7 +64,7 @@ impl ProcessTruth {
 }
 
 impl Machine {
-    /// The truth, after the dead were reaped.
+    /// The true state, after dead processes were reaped.
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.locked(|| {
@@ -79,7 +80,7 @@ impl Machine {
         })
     }
 
-    /// Counts a call that named something which had been destroyed.
+    /// Counts a call that named a destroyed object.
     pub fn misused(&self) {
         self.shared.misuses.fetch_add(1, Relaxed);
     }

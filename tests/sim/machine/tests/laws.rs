@@ -1,4 +1,5 @@
-//! What must hold whatever programs do: charges add up, nothing is lost, nothing is promised twice.
+//! Laws that hold whatever programs do: charges add up, no memory is lost, and none is promised
+//! twice.
 //! Touches: temporary state directories.
 #![expect(
     clippy::unwrap_used,
@@ -41,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a list of steps should come to.
+/// The expected result of a list of steps.
 #[derive(Default)]
 struct Book {
     held: Vec<(Kind, u64)>,
@@ -110,7 +111,7 @@ fn law(scenario: &str, steps: &[Step]) {
         play(&machine, step, &mut book);
         check(&machine, &machine.truth(), &book);
     }
-    // Another process sees the same; here, another opening of the same state.
+    // Another process sees the same. Here, the same state is opened a second time instead.
     assert_eq!(
         Machine::open(state.path()).unwrap().truth(),
         machine.truth()
@@ -161,7 +162,7 @@ fn meminfo_has_the_kernels_lines_and_its_numbers_agree() {
     assert_eq!(
         kib("Buffers") + kib("Cached") - kib("Shmem") + kib("SReclaimable"),
         host.cache / 1024,
-        "page cache is what is reclaimable"
+        "the lines of page cache add up"
     );
 }
 
@@ -169,7 +170,7 @@ fn meminfo_has_the_kernels_lines_and_its_numbers_agree() {
 fn meminfo_is_never_left_with_the_end_of_a_longer_one() {
     let state = TempDir::new().unwrap();
     let machine = Machine::start(Some("gb10"), Some(state.path()), "").unwrap();
-    // From nine digits of MemFree to eight.
+    // MemFree falls from nine digits to eight.
     machine.change_host("+30GiB").unwrap();
     let text = fs::read_to_string(state.path().join("meminfo")).unwrap();
     assert_eq!(text.matches("Hugepagesize:").count(), 1, "{text}");
@@ -184,7 +185,7 @@ fn a_machine_without_a_state_directory_is_the_processes_own() {
     assert_eq!(
         other.query(0).free,
         other.query(0).total - GIB,
-        "two libraries of one process share it"
+        "two libraries of one process share the machine"
     );
 }
 

@@ -1,5 +1,5 @@
-//! C's edge: result codes and the macro that every exported function is written in.
-//! Touches: memory the caller pointed to.
+//! The C interface: result codes, and the macro in which every exported function is written.
+//! Touches: memory to which the caller's pointers point.
 
 use std::ffi::{CStr, c_char};
 
@@ -19,15 +19,15 @@ pub(crate) const GPU_IS_LOST: nvmlReturn_t = 15;
 pub(crate) const INSUFFICIENT_RESOURCES: nvmlReturn_t = 23;
 pub(crate) const ARGUMENT_VERSION_MISMATCH: nvmlReturn_t = 25;
 
-/// What every function comes to: nothing more to say, or the vendor's code.
+/// The result of every function: success, or the vendor's code.
 pub(crate) type Answer<T = ()> = Result<T, nvmlReturn_t>;
 
-/// What a NULL where there must be none comes to.
+/// The code for a NULL pointer where none is allowed.
 const NULL_POINTER: nvmlReturn_t = INVALID_ARGUMENT;
 
 include!("../../edge.rs");
 
-/// Writes a string where `len` bytes fit, or says that they do not.
+/// Writes a string if `len` bytes have room for it, and returns an error if not.
 pub(crate) fn set_string(to: Out<u8>, len: u32, text: &str) -> Answer {
     if (len as usize) <= text.len() {
         return Err(INSUFFICIENT_SIZE);
@@ -35,7 +35,7 @@ pub(crate) fn set_string(to: Out<u8>, len: u32, text: &str) -> Answer {
     set_text(to, i32::try_from(len).unwrap_or(i32::MAX), text)
 }
 
-/// Exported functions. The body comes to `Answer`; faults strike before it.
+/// Defines exported functions. The body returns an `Answer`; faults apply before it runs.
 macro_rules! nvml {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$meta])*

@@ -9,13 +9,13 @@ const GPUS: nvmlDevice_t = 0x6e76_0000;
 const MIGS: nvmlDevice_t = 0x6e76_8000;
 const STRIDE: nvmlDevice_t = 16;
 
-/// What a handle stands for.
+/// The device that a handle means.
 #[derive(Clone, Copy)]
 pub(crate) struct Device {
     pub(crate) machine: &'static Machine,
     /// Its GPU's number.
     pub(crate) index: usize,
-    /// The memory of a MIG instance, when it is one.
+    /// The memory of a MIG instance, if the device is one.
     pub(crate) instance: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn device(handle: nvmlDevice_t) -> Answer<Device> {
     }
 }
 
-/// A whole GPU that answers more than its name: not a MIG instance, not a Jetson's thin NVML.
+/// A whole GPU with a full NVML: neither a MIG instance nor a Jetson.
 pub(crate) fn full_gpu(handle: nvmlDevice_t) -> Answer<&'static Gpu> {
     let device = device(handle)?;
     let gpu = device.gpu();

@@ -1,5 +1,7 @@
-//! What every call passes first: is the library initialised, is the GPU still there; and what nobody wrote.
-//! Touches: the environment (`GPUSLICE_SIM*`) at the first initialisation, stderr when the scenario is wrong.
+//! The check that every call passes first: the library is initialised, and the GPU is still there.
+//! Also the answer of functions that the sources do not define.
+//! Touches: the environment (`GPUSLICE_SIM*`) at the first initialisation, stderr when the scenario
+//! is wrong.
 
 use crate::abi::*;
 use gpuslice_sim_machine::{Machine, Verdict};
@@ -13,7 +15,7 @@ mod generated {
 static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
 static INITIALISED: AtomicI64 = AtomicI64::new(0);
 
-/// nvmlInit: counted.
+/// nvmlInit, whose calls are counted.
 pub(crate) fn initialise() -> Answer {
     let machine = MACHINE.get_or_init(|| match Machine::from_environment() {
         Ok(machine) if machine.faults.unknown().is_empty() => Some(machine),
@@ -53,7 +55,7 @@ pub(crate) fn machine() -> Answer<&'static Machine> {
     MACHINE.get().and_then(Option::as_ref).ok_or(UNINITIALIZED)
 }
 
-/// Faults first: a slow call waits, a lost GPU answers nothing any more.
+/// Applies the faults: a slow call waits, and a lost GPU answers no call any more.
 #[inline]
 pub(crate) fn enter(name: &str) -> Answer {
     match MACHINE.get() {
@@ -66,7 +68,7 @@ pub(crate) fn enter(name: &str) -> Answer {
     }
 }
 
-/// The answer of every function nobody wrote.
+/// The answer of every function that the sources do not define.
 pub(crate) extern "C" fn unsupported(stub: u32) -> nvmlReturn_t {
     let name = generated::STUBS.get(stub as usize).copied().unwrap_or("");
     match enter(name).and_then(|()| machine()) {

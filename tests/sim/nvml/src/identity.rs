@@ -1,4 +1,4 @@
-//! Which device it is: names, ids, PCI.
+//! The identity of a device: names, ids, PCI.
 //! Touches: the scenario.
 
 use crate::abi::*;
@@ -17,7 +17,7 @@ pub(crate) struct PciInfo {
     id: [u8; 32],
 }
 
-/// The same as version 1 knows it: without what came later.
+/// The same in version 1, which lacks the later fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PciInfoV1 {
@@ -38,7 +38,7 @@ fn bytes<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-/// A serial number that is the card's own.
+/// A serial number, different for each card.
 pub(crate) fn serial(index: usize) -> String {
     format!("13254213{index:05}")
 }
@@ -87,7 +87,7 @@ nvml! {
     }
 
     fn nvmlDeviceGetSerial(handle: nvmlDevice_t, text: Out<u8>, len: u32) {
-        // Consumer cards have none.
+        // Consumer cards have no serial number.
         if !full_gpu(handle)?.ecc {
             return Err(NOT_SUPPORTED);
         }

@@ -1,4 +1,5 @@
-//! The simulated `libnvidia-ml.so.1`: every name the vendor's header declares, and what monitors ask answered.
+//! The simulated `libnvidia-ml.so.1`. It exports every name that the vendor's header declares, and
+//! answers the queries of monitors.
 //! Touches: the simulated machine. Never: stdout, a real device, the real host's memory numbers.
 #![allow(non_snake_case, non_camel_case_types, reason = "the vendor's names")]
 #![expect(

@@ -24,8 +24,9 @@ pub(crate) struct SetLimits {
     hard: u64,
 }
 
-/// Needs a driver that has limits (615); an older one lacks the function. Needs a whole GPU without
-/// MIG, and memory of the GPU's own: where the GPU shares the host's, the driver registers no region.
+/// The device, if the driver can limit it. This needs a driver that has limits (615); an older one
+/// lacks the function. It needs a whole GPU without MIG that has memory of its own: for a GPU that
+/// shares the host's memory, the driver registers no region.
 fn limitable(handle: nvmlDevice_t) -> Answer<Device> {
     let device = device(handle)?;
     let gpu = device.gpu();

@@ -1,4 +1,4 @@
-//! How much memory there is: three ways of answering, and three of not answering.
+//! Queries of memory, and the three ways in which machines do not answer them.
 //! Touches: the machine's numbers.
 
 use crate::abi::*;
@@ -70,7 +70,7 @@ fn memory(device: Device) -> Answer<Memory> {
         Some(domain) => (machine.nvml_total(domain), machine.cuda_total(domain)),
         None => (gpu.nvml_total, gpu.cuda_total),
     };
-    // For a GPU with instances: what all of them hold.
+    // For a GPU with instances, the sum over all of them.
     let used: u64 = device
         .domains()
         .map(|domain| {
@@ -86,7 +86,7 @@ fn memory(device: Device) -> Answer<Memory> {
     })
 }
 
-/// Version 2 as a process sees it whose cgroup has a limit of the driver's own: no more than that.
+/// Version 2 for a process whose cgroup has a limit of the driver's own: no more than that limit.
 fn within_limit(device: Device, now: Memory) -> Memory {
     let Some((hard, used)) = device.machine.limit_shown(device.index) else {
         return now;
@@ -101,7 +101,7 @@ fn within_limit(device: Device, now: Memory) -> Memory {
     }
 }
 
-/// Version 1 has no place for what is reserved: it counts as used.
+/// Version 1 has no field for reserved memory, which counts as used.
 fn version_1(device: Device) -> Answer<MemoryV1> {
     let now = memory(device)?;
     Ok(MemoryV1 {
@@ -136,7 +136,7 @@ nvml! {
         if !matches!(device.gpu().nvml_memory, NvmlMemory::Works) {
             return Err(NOT_SUPPORTED);
         }
-        // Confidential computing is off: nothing is protected.
+        // Confidential computing is off, so no memory is protected.
         out.set(MemoryV1 { total: 0, free: 0, used: 0 })
     }
 
@@ -161,7 +161,7 @@ nvml! {
 
 static ANCHOR: AtomicUsize = AtomicUsize::new(0);
 
-/// What the driver of one platform does inside a query: finds its own function by dlsym and calls that.
+/// Queries as the driver of one platform does: it finds its own function by dlsym and calls that.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the driver that looks itself up; the shim is the other library"

@@ -55,7 +55,7 @@ fn attributes(handle: nvmlDevice_t, out: Out<Attributes>) -> Answer {
 nvml! {
     fn nvmlDeviceGetMigMode(handle: nvmlDevice_t, current: Out<u32>, pending: Out<u32>) {
         let gpu = parent(handle)?.gpu();
-        // Only data centre cards know the mode at all.
+        // Only data centre cards support the mode at all.
         if gpu.mig.is_empty() && (!gpu.ecc || gpu.compute[0] < 8) {
             return Err(NOT_SUPPORTED);
         }

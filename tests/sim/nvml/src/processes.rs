@@ -1,4 +1,4 @@
-//! Who uses a device, and how much: the lists in their three layouts.
+//! The processes on a device and the memory of each: the lists in their three layouts.
 //! Touches: the machine's table of processes.
 
 use crate::abi::*;
@@ -58,7 +58,7 @@ pub(crate) struct Sample {
 
 const DETAIL_VERSION_1: u32 = 0x0100_0018;
 const NO_INSTANCE: u32 = u32::MAX;
-/// How much larger this process's number is outside its pid namespace, with the fault `other-pid`.
+/// How much larger this process's id is outside its pid namespace, with the fault `other-pid`.
 const OUTSIDE: u32 = 1 << 22;
 
 fn processes(device: Device) -> Answer<Vec<InfoV2>> {
@@ -99,7 +99,7 @@ fn processes(device: Device) -> Answer<Vec<InfoV2>> {
     Ok(all)
 }
 
-/// The vendor's protocol: too small a count gets the right one and INSUFFICIENT_SIZE.
+/// The vendor's protocol: a caller with too small a count gets the right one and INSUFFICIENT_SIZE.
 fn list<T>(count: Out<u32>, out: Out<T>, all: Vec<T>) -> Answer {
     let room = count.get()?;
     let needed = u32::try_from(all.len()).unwrap_or(u32::MAX);
@@ -170,7 +170,7 @@ nvml! {
         if asked.version != DETAIL_VERSION_1 {
             return Err(ARGUMENT_VERSION_MISMATCH);
         }
-        // Mode 0 is compute; nobody draws and nobody uses MPS here.
+        // Mode 0 is compute. No process draws or uses MPS here.
         let all = if asked.mode == 0 { processes(device)? } else { Vec::new() };
         let room = asked.count as usize;
         asked.count = u32::try_from(all.len()).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
 //! Starting, stopping, versions, error texts, process names.
-//! Touches: /proc/PID/cmdline of a process somebody asks for.
+//! Touches: /proc/PID/cmdline of a process whose name is queried.
 
 use crate::abi::*;
 use crate::gate::{initialise, machine, shut_down};
@@ -47,7 +47,7 @@ nvml! {
     }
 }
 
-/// The one function that gives a string back.
+/// The one function that returns a string.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(code: nvmlReturn_t) -> *const c_char {
     let text = match code {

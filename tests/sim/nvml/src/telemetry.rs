@@ -1,10 +1,11 @@
-//! What monitors draw: clocks, power, temperature, fans, utilisation, modes. An idle card's, and always the same.
+//! The values that monitors draw: clocks, power, temperature, fans, utilisation, modes. They are
+//! those of an idle card, and never change.
 //! Touches: the scenario.
 
 use crate::abi::*;
 use crate::devices::{device, full_gpu};
 
-/// What a consumer card, a Jetson or a spark does not have.
+/// Returns NOT_SUPPORTED for a value that a consumer card, a Jetson or a Spark does not have.
 fn if_known(known: bool) -> Answer {
     if known { Ok(()) } else { Err(NOT_SUPPORTED) }
 }

@@ -1,4 +1,5 @@
-//! `gpuslice-sim`: looks at a simulated machine, changes its host's memory, and makes drivers that lack functions.
+//! `gpuslice-sim`: shows a simulated machine, changes its host's memory, and makes drivers that
+//! lack functions.
 //! Touches: a state directory; for `without`, copies of the two libraries.
 #![expect(clippy::print_stdout, reason = "a command's answer goes to stdout")]
 
@@ -82,7 +83,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The machine in a state directory that must already be one.
+/// The machine in a state directory, where it must already run.
 fn running(state: PathBuf) -> Result<Machine> {
     if !state.join("machine").exists() {
         bail!(

@@ -1,5 +1,6 @@
-//! Makes a driver that lacks functions: in a copy of the library the symbol becomes undefined, so that neither the
-//! loader nor dlsym finds it, and its name goes behind a mark that cuGetProcAddress looks at.
+//! Makes a driver that lacks functions. In a copy of the library the symbol becomes undefined, so
+//! that neither the loader nor dlsym finds it. Its name goes behind a mark that cuGetProcAddress
+//! reads.
 //! Touches: copies of `libcuda.so.1` and `libnvidia-ml.so.1`.
 
 use anyhow::{Context as _, Result, bail};
@@ -69,7 +70,8 @@ fn sections(bytes: &[u8]) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Makes the symbols undefined and returns those that the library had. `None`: not a library we know.
+/// Makes the symbols undefined, and returns those that the library had. `None`: an unknown kind of
+/// library.
 pub(crate) fn remove<'a>(bytes: &mut [u8], names: &[&'a str]) -> Option<BTreeSet<&'a str>> {
     let headers = sections(bytes)?;
     let is_dynsym =
@@ -96,7 +98,7 @@ pub(crate) fn remove<'a>(bytes: &mut [u8], names: &[&'a str]) -> Option<BTreeSet
     Some(removed)
 }
 
-/// Tells cuGetProcAddress, where the library has it.
+/// Notes the removed names for cuGetProcAddress, if the library has that function.
 fn note(bytes: &mut [u8], names: &[&str]) {
     let Some(at) = bytes.windows(MARK.len()).position(|window| window == MARK) else {
         return;

@@ -1,4 +1,4 @@
-//! The tool as people type it.
+//! The tool, run by its command line.
 //! Touches: temporary state directories.
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Whether it succeeded, what it said on stdout, what on stderr.
+/// Whether the tool succeeded, its standard output, and its standard error.
 fn tool(state: &Path, words: &[&str]) -> (bool, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_gpuslice-sim"))
         .args(words)

@@ -1,8 +1,8 @@
 //! Real programs and clients under the preload, on simulated machines: one binary, a folder for
 //! each subject.
 //! Touches: programs of their own, each in a process of its own.
-//! Law: no test changes anything of this process (environment, folder, limits, handlers, mounts):
-//! others run beside it.
+//! Law: no test changes this process (environment, folder, limits, handlers, mounts), because other
+//! tests run in it at the same time.
 
 mod answers;
 mod cuda;

@@ -1,8 +1,8 @@
 //! Reduces a row to its comparable part: the answer, with the function's precision.
 //! Touches: its arguments.
-//! Law: two rows disagree if they differ by one byte, in the coarser of their two precisions, as of
-//! one moment. No tolerance is allowed. A number that changes and has no known moment is not
-//! compared.
+//! Law: two rows are compared as of one moment and in the coarser of their two precisions. They
+//! disagree if they then differ by one byte; there is no tolerance. A changing number without a
+//! known moment is not compared.
 
 use super::query::apis::{self, Width};
 use super::query::row::Row;
@@ -14,7 +14,7 @@ use std::fmt;
 pub(super) struct AskedRow {
     /// The query and the answer.
     pub(super) row: Row,
-    /// The `free` that the yardstick reported at that moment.
+    /// The `free` that the yardstick reported at the moment of the query.
     pub(super) beside: Option<u64>,
     /// Whether the numbers stayed constant while the function was queried.
     pub(super) settled: bool,
@@ -26,8 +26,8 @@ impl AskedRow {
         apis::width(&self.row.api)
     }
 
-    /// Checks whether changing numbers can be compared: the yardstick's answer at that moment is
-    /// known.
+    /// Checks whether the yardstick's answer at the moment of the query is known, so that changing
+    /// numbers can be compared.
     pub(super) fn is_placed(&self) -> bool {
         self.settled && self.beside.is_some()
     }
@@ -70,8 +70,9 @@ impl fmt::Display for Says {
     }
 }
 
-/// Returns a row's answer about memory, as of the moment at which `reference` bytes were free; None
-/// if the row has no such answer. `reserved` is the memory that NVML counts and CUDA leaves out.
+/// Returns a row's answer about memory, converted to the moment at which `reference` bytes were
+/// free. Returns None if the row has no such answer. `reserved` is the memory that NVML counts and
+/// CUDA leaves out.
 pub(super) fn memory(
     asked: &AskedRow,
     reserved: Option<u64>,
@@ -103,14 +104,14 @@ pub(super) fn memory(
     let mut free = reading.free;
     if let (Some(said), Some(then), Some(now)) = (free, asked.beside, reference) {
         free = Some(moved(asked.width(), said, then, now));
-        // Memory that was freed is no longer used; the total stays.
+        // Memory freed between the two moments is no longer used; the total is constant.
         used = used.map(|used| move_by(used, now, then));
     }
     Some(Says::Memory { total, free, used })
 }
 
-/// Converts an amount reported when the yardstick said `then` to the moment when it says `now`. The
-/// difference to the yardstick stays.
+/// Converts an amount from the moment when the yardstick reported `then` to the moment when it
+/// reports `now`. The difference between the amount and the yardstick's stays the same.
 fn moved(width: Width, said: u64, then: u64, now: u64) -> u64 {
     match said == width.cut(then) {
         true => width.cut(now),
@@ -139,14 +140,14 @@ pub(super) fn integrated(asked: &AskedRow) -> Option<Says> {
 pub(super) struct SetAside {
     /// The number of bytes.
     pub(super) bytes: u64,
-    /// Whether NVML itself reports it as reserved. Drivers before R510 do not. There, NVML's total
-    /// and used both exceed CUDA's by it, while free is equal.
+    /// Whether NVML itself reports it as reserved. Drivers before R510 do not. With such a driver,
+    /// NVML's total and used both exceed CUDA's by this amount, while free is equal.
     pub(super) told: bool,
 }
 
 /// Returns the memory that NVML counts and CUDA leaves out, if it is the whole difference between
-/// their totals. By the vendor's definition it is, on a discrete card without a slice. `rows` are
-/// of one device and moment.
+/// their totals. On a discrete card without a slice it is, by the vendor's definition. All `rows`
+/// are of one device and moment.
 pub(super) fn set_aside<'a>(rows: impl Iterator<Item = &'a AskedRow> + Clone) -> Option<SetAside> {
     let answers = |nvml: bool| {
         rows.clone()
@@ -191,7 +192,7 @@ pub(super) fn agree(one: (&AskedRow, &Says), other: (&AskedRow, &Says)) -> bool 
         ) => {
             cut(*total) == cut(*other_total) && same(*free, *other_free) && same(*used, *other_used)
         }
-        // Two functions may each have an error code of their own for one cause.
+        // Two functions may report one cause by different error codes.
         (Says::Error(one), Says::Error(other)) => {
             one == other || asked.row.api != other_asked.row.api
         }
@@ -201,7 +202,8 @@ pub(super) fn agree(one: (&AskedRow, &Says), other: (&AskedRow, &Says)) -> bool 
 
 /// Reduces an amount to the coarser of two precisions.
 fn coarser(one: Width, other: Width, bytes: u64) -> u64 {
-    // First saturate to 32 bits, then cut to whole MiB: either amount may already have been cut so.
+    // The order matters: first saturate to 32 bits, then round down to whole MiB. Either amount may
+    // already be rounded.
     [Width::Saturated32, Width::WholeMib]
         .into_iter()
         .filter(|width| [one, other].contains(width))

@@ -1,4 +1,4 @@
-//! Names the functions and routes that gave an answer, as briefly as is exact.
+//! Names the functions and routes that gave an answer, in the shortest exact form.
 //! Touches: its arguments.
 
 use super::answers::AskedRow;
@@ -7,7 +7,7 @@ use super::verdict::Group;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Functions that gave an answer by one set of routes.
+/// Functions that gave an answer, all by the same set of routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Askers {
     /// The functions.
@@ -55,7 +55,7 @@ impl fmt::Display for Askers {
     }
 }
 
-/// Returns the functions and routes of `rows`, relative to `all` rows of that query.
+/// Returns the functions and routes of `rows`. `all` are all rows of that query.
 pub(super) fn askers(asked: &[AskedRow], all: &[usize], rows: &[usize]) -> Vec<Askers> {
     let row_of = |row: &usize| asked.get(*row).map(|asked| &asked.row);
     let routes_of = |api: &str, rows: &[usize]| -> Vec<String> {

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 const LINKED_CUDA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-cuda.so"));
 const LINKED_NVML: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/linked-nvml.so"));
 
-/// The libraries of linked.c, as memfd files that children inherit: a container may have no
-/// writable folder.
+/// The libraries of linked.c, as memfd files that children inherit. A container may have no
+/// writable folder for them.
 pub(super) struct Linked {
     cuda: File,
     nvml: File,
@@ -30,7 +30,7 @@ impl Linked {
     /// Creates the files.
     pub(super) fn create() -> anyhow::Result<Linked> {
         let make = |name: &CStr, bytes: &[u8]| -> anyhow::Result<File> {
-            // Not close-on-exec: the children load the file.
+            // The descriptor is not close-on-exec, because the children load the file through it.
             let mut file = memory_file(name)?;
             file.write_all(bytes)?;
             Ok(file)
@@ -49,7 +49,7 @@ impl Linked {
     }
 }
 
-/// Calls `memfd_create` by number: glibc has a function of that name only since 2.27.
+/// Calls `memfd_create` by its system call number, because glibc before 2.27 lacks the function.
 fn memory_file(name: &CStr) -> io::Result<File> {
     // SAFETY: the name is a C string that outlives the call.
     let opened = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), 0) };
@@ -65,7 +65,7 @@ fn memory_file(name: &CStr) -> io::Result<File> {
 pub(super) enum End {
     /// The child reported everything.
     Done,
-    /// The child ended early: how it ended, and the step it was at.
+    /// The child ended early. The texts say how it ended, and at which step.
     Early(String, String),
 }
 
@@ -75,12 +75,12 @@ pub(super) struct Starter<'a> {
     pub(super) linked: &'a Linked,
     /// Variables to set or remove in the children's environment.
     pub(super) vars: &'a [(OsString, Option<OsString>)],
-    /// The time limit of one child. `quiet` is the time after which the user is told of the delay.
+    /// The time limit of one child. After the time `quiet`, a message tells the user of the delay.
     pub(super) timeout: Duration,
     pub(super) quiet: Duration,
     /// Reports a line to the user.
     pub(super) tell: &'a dyn Fn(&str),
-    /// Whether each driver library can be loaded: a program linked to a missing library does not
+    /// Whether each driver library can be loaded. A program linked to a missing library does not
     /// start at all.
     pub(super) has_cuda: bool,
     pub(super) has_nvml: bool,
@@ -114,8 +114,9 @@ impl Starter<'_> {
         self.listen(route, child)
     }
 
-    /// Returns the child's LD_PRELOAD with the linked libraries added. These libraries and their
-    /// dependencies are then loaded at the start and searched, as in a program linked to them.
+    /// Returns the child's LD_PRELOAD with the linked libraries added. The linker then loads these
+    /// libraries and their dependencies at the start and searches them, as in a program linked to
+    /// them.
     fn preload(&self, place: Preloaded) -> OsString {
         let set = self
             .vars
@@ -139,8 +140,8 @@ impl Starter<'_> {
     fn listen(&self, route: Route, mut child: Child) -> anyhow::Result<(Vec<Event>, End)> {
         let output = child.stdout.take().context("the child has no output")?;
         let (sender, receiver) = mpsc::channel();
-        // The thread is not joined: a process that a stuck child started may hold the pipe open for
-        // ever.
+        // The thread is not joined. A stuck child may have started a process that holds the pipe
+        // open without end.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let event = serde_json::from_str::<Event>(&line);
@@ -163,8 +164,8 @@ impl Starter<'_> {
             match receiver.recv_timeout(next) {
                 Ok(Event::Step(what)) => doing = what,
                 Ok(Event::Done) => {
-                    // A driver that hangs or crashes while it is unloaded does not affect the
-                    // answers.
+                    // The answers are complete, so a driver that hangs or crashes during its
+                    // unloading does not affect them.
                     wait(&mut child, FAREWELL)?;
                     return Ok((events, End::Done));
                 }
@@ -212,8 +213,8 @@ fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> 
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill()?;
-    // Reap the child, because its memory is free only then. A child stuck in the kernel is left
-    // behind.
+    // The child is reaped, because its memory is freed only then. A child stuck in the kernel is
+    // not waited for any longer.
     let killed = Instant::now();
     while child.try_wait()?.is_none() && killed.elapsed() < FAREWELL {
         std::thread::sleep(Duration::from_millis(1));

@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A slice's ledger, as it was before the first route was queried. It is read early because a
-/// process that opens an erased ledger rewrites its header.
+/// A slice's ledger in its state before the first query. It is read early, because a process that
+/// opens an erased ledger rewrites its header.
 #[derive(Debug)]
 pub(super) struct LedgerSeen {
     path: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct Fill {
     pub(super) limit: Bytes,
 }
 
-/// This process's own entry in the ledger: it holds no memory.
+/// This process's own entry in the ledger, which holds no memory.
 static OWN: Private = Private::empty();
 
 impl LedgerSeen {
@@ -52,7 +52,7 @@ impl LedgerSeen {
         let path = slice_ledger::path(&shown.path, slice)?;
         let mut place = vec![0; MAX_SIZE];
         let fault = match Snapshot::read(&c_path(&path), &mut place) {
-            // The path may be gone: programs then reach the ledger through the run's watcher.
+            // If the path no longer exists, programs reach the ledger through the run's watcher.
             Ok(_) | Err(LedgerError::Open(_)) => None,
             Err(LedgerError::Magic) if is_erased(&path) => Some(Fault::Erased),
             Err(why) => Some(Fault::File(why)),
@@ -74,7 +74,7 @@ impl LedgerSeen {
         context_failed: Option<DeviceUuid>,
     ) -> Option<String> {
         let why = match &self.fault {
-            // The library that the programs load may have another version than this command.
+            // The programs may load another version of the library than this command's.
             Some(Fault::File(LedgerError::Version(_))) if context_failed.is_none() => return None,
             Some(Fault::Erased) => "its header is erased".to_owned(),
             Some(Fault::File(why)) => why.to_string(),
@@ -107,7 +107,7 @@ impl LedgerSeen {
         let Some(device) = ledger.device(&uuid) else {
             return Some("it has no room for another device".to_owned());
         };
-        // Claims zero bytes, which still takes a slot in the ledger.
+        // A claim of zero bytes takes a slot in the ledger too.
         match ledger.claim(device, Bytes::ZERO, Kind::Linear, Bytes::MAX) {
             Claim::Granted | Claim::Refused { .. } => None,
             Claim::NoSlot(why) | Claim::Private(why) => Some(why.to_string()),

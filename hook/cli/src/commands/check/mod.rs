@@ -2,7 +2,7 @@
 //! the answers.
 //! Touches: processes (its own children), the slice file, standard output.
 //!
-//! The children run one after the other. `query/probe.rs` describes how their answers become
+//! The children run one after the other. `query/probe.rs` describes how their answers are made
 //! comparable.
 //!
 //! | file | task |
@@ -58,8 +58,8 @@ pub struct Args {
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
 
-    /// Seconds that one route may take [default: 120 for the first, which may have to load the driver;
-    /// for the others three times as long as the first took, and at least 10]
+    /// Seconds that one route may take [default: 120 for the first, which may have to load the
+    /// driver; for the others three times as long as the first took, and at least 10]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
 }
@@ -128,7 +128,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
 }
 
-/// Checks whether the options require any preparation.
+/// Checks whether the options require a prepared slice or environment.
 fn changes_anything(options: &SliceOptions) -> bool {
     options.limits_something()
         || options.config.is_some()
@@ -138,8 +138,8 @@ fn changes_anything(options: &SliceOptions) -> bool {
         || options.log_file.is_some()
 }
 
-/// Reports a failed preparation. An unusable slice file is a finding, and a driver that does not
-/// work has its own exit status; neither is an error of this command.
+/// Reports a failed preparation. An unusable slice file is a result of the check, and a driver that
+/// does not work has its own exit status. Neither counts as a failure of this command.
 fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     if error.is::<SliceFileError>() {
         let slice = SliceShown::unusable(args.slice.config.as_deref(), format!("{error:#}"));
@@ -151,7 +151,8 @@ fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     match error.downcast_ref::<AskError>() {
         None | Some(AskError::Start(_)) => Err(error),
         Some(_) => {
-            // A machine that does not exist has no driver either; that is not the driver's fault.
+            // A simulated machine that does not exist has no driver either, but the error is not
+            // the driver's.
             let machine = args.slice.sim.as_deref();
             machine.map(prepare::simulated).transpose()?;
             no_driver(args, Survey::default(), None, error.to_string())
@@ -159,7 +160,7 @@ fn unprepared(args: &Args, error: anyhow::Error) -> anyhow::Result<u8> {
     }
 }
 
-/// Reports that no driver function answers. There is then no answer to compare.
+/// Reports that no driver function answers, so that there is nothing to compare.
 fn no_driver(
     args: &Args,
     survey: Survey,

@@ -68,7 +68,7 @@ impl Report {
         if let Some(error) = slice.as_ref().and_then(|shown| shown.error.clone()) {
             verdict.disagreements.insert(0, error);
         } else if slice.is_some() {
-            // All other disagreements follow from this cause.
+            // If there is such a cause, all other disagreements follow from it.
             let cause = not_loaded(&survey).or_else(|| ledger_fault.clone());
             verdict.disagreements.splice(0..0, cause);
             let why = current_slice::missing().filter(|_| current_slice::mounted().is_some());
@@ -127,8 +127,8 @@ impl Report {
         first.filter(|_| !is_in_force)
     }
 
-    /// Checks that there are answers, that none disagree, and that in a slice every function could
-    /// be queried.
+    /// Checks that there are answers and that none disagree. In a slice, every function must also
+    /// have been queried.
     pub(super) fn consistent(&self) -> bool {
         let mut rows = self.rows();
         let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
@@ -185,8 +185,7 @@ fn limits_something(slice: &Slice) -> bool {
     slice.memory.is_some() || slice.devices().any(|listed| listed.memory.is_some())
 }
 
-/// Returns the message that some programs do not load the library, so that the slice does not limit
-/// them.
+/// Returns the message about programs that do not load the library. The slice does not limit them.
 fn not_loaded(survey: &Survey) -> Option<String> {
     let without: Vec<&str> = survey
         .shims

@@ -1,4 +1,5 @@
-//! The slice that programs find, as `check` shows it: its file, its contents, or its error.
+//! Describes the slice that programs find, as `check` shows it: its file, its contents, or its
+//! error.
 //! Touches: the slice file; the environments of this process's ancestors.
 
 use crate::base::text;
@@ -107,8 +108,8 @@ impl SliceShown {
     }
 }
 
-/// Returns a note if this process is in no slice but one of its ancestors is. Its environment was
-/// cleared, or a user left the slice on purpose.
+/// Returns a note if this process is in no slice but one of its ancestors is. Either its
+/// environment was cleared, or a user left the slice on purpose.
 pub(super) fn left_behind() -> Option<String> {
     let processes = Processes::default();
     let variable = [paths::CONFIG.to_bytes(), b"="].concat();

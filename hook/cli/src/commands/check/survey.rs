@@ -25,11 +25,12 @@ pub(super) struct Survey {
     pub(super) skipped: Vec<Skipped>,
     /// The devices and their names.
     pub(super) devices: Vec<(String, String)>,
-    /// The GPUs that MIG divides; their instances are compared instead.
+    /// The GPUs that MIG divides. Their instances are compared in their place.
     pub(super) parents: Vec<String>,
     /// For each route that ran, the libgpuslice.so that its child had loaded.
     pub(super) shims: Vec<(&'static str, Option<String>)>,
-    /// The devices whose memory changed, so that answers without a yardstick have no known moment.
+    /// The devices whose memory changed during the queries. An answer about them without a
+    /// yardstick has no known moment.
     pub(super) unplaced: Vec<String>,
     /// The routes that could not create a context on a device.
     pub(super) no_context: Vec<NoContext>,
@@ -57,8 +58,8 @@ impl Survey {
         for route in routes::all() {
             progress(&format!("asking by {}", route.name()));
             let starter = Starter {
-                // A driver that refuses every query prints the reason each time; one print is
-                // enough.
+                // A driver that refuses every query prints the reason each time, so only the first
+                // print is shown.
                 is_heard: survey.shims.is_empty() || !survey.asked.is_empty(),
                 linked: &linked,
                 vars,
@@ -108,7 +109,7 @@ impl Survey {
     }
 
     /// Returns one line with the reason why no function answers by any route. Returns None if a
-    /// function answers, or if a child crashed or hung.
+    /// function answers, or if a child has crashed or hung.
     pub(super) fn why_nothing_answers(&self) -> Option<String> {
         if self.no_driver() {
             let reasons: Vec<&str> = self.missing.values().map(String::as_str).collect();
@@ -130,7 +131,7 @@ impl Survey {
         })
     }
 
-    /// Returns the driver's error that precedes every function of that library.
+    /// Returns the error with which the driver refused every function of that library.
     fn refusal(&self, library: &str) -> Option<String> {
         let mut skipped = self.skipped.iter();
         let skipped = skipped.find(|row| row.api != "*" && apis::library(&row.api) == library)?;
@@ -206,7 +207,7 @@ impl Survey {
     }
 
     /// Determines the moment of answers from drivers in a namespace of their own. Their yardstick
-    /// is NVML's, which is usable if NVML's free equals CUDA's. Otherwise, if the device was quiet,
+    /// is NVML's. It is usable if NVML's free equals CUDA's. Otherwise, if the device was quiet,
     /// the yardstick value of all other routes is used.
     fn place(&mut self) {
         for (uuid, _) in &self.devices {
@@ -236,8 +237,8 @@ impl Survey {
         }
     }
 
-    /// Decides about functions that a route could not query. If no route reaches the function, this
-    /// driver does not have it. If one route reaches it, all must.
+    /// Judges functions that a route could not query. If no route finds the function, this driver
+    /// does not have it. If one route finds it, all routes must.
     fn settle_unanswered(&mut self) {
         for mut skipped in std::mem::take(&mut self.unanswered) {
             if let Some(why) = self.missing.get(apis::library(&skipped.api)) {
@@ -278,8 +279,8 @@ impl Survey {
     }
 
     /// Moves the errors of a function that the driver does not have to the skipped queries. A
-    /// program linked to that function gets the export of libgpuslice.so, which can only return an
-    /// error.
+    /// program linked to that function finds the export of libgpuslice.so instead, which can only
+    /// return an error.
     fn withdraw(&mut self, missing: &Skipped) {
         if !missing.why.ends_with(lookup::NOT_FOUND) {
             return;
@@ -298,7 +299,7 @@ impl Survey {
     }
 }
 
-/// Checks whether the route itself is missing, as on a driver older than the route.
+/// Checks whether the route itself does not exist, as on a driver that is older than the route.
 fn is_absence(skipped: &Skipped) -> bool {
     skipped.why.starts_with("the driver has no ")
 }
@@ -323,7 +324,7 @@ fn tell(line: &str) {
     crate::base::streams::tell(line);
 }
 
-/// Shows the current step on a terminal: some drivers take seconds for each route.
+/// Shows the current step on a terminal, because some drivers take seconds for each route.
 fn progress(what: &str) {
     let mut out = io::stderr();
     if out.is_terminal() {

@@ -63,7 +63,7 @@ fn write_skipped(out: &mut String, report: &Report, verbose: bool) -> fmt::Resul
     }
     let mut routes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for row in skipped {
-        // Missing libraries and failed contexts are reported elsewhere.
+        // Missing libraries and failed contexts have messages of their own.
         let is_said = report.survey.missing().any(|(_, why)| why == row.why)
             || report.survey.lacks_context(row);
         if !is_said {
@@ -171,8 +171,8 @@ fn by_whom(askers: &Askers) -> Vec<String> {
     wrapped(&text, WIDTH.saturating_sub(COLUMNS))
 }
 
-/// Wraps text to lines of at most `width` characters, and indents all but the first. A list in the
-/// text keeps its lines.
+/// Wraps text to lines of at most `width` characters, and indents all lines but the first. Line
+/// ends in the text stay, for example those of a list.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut given = text.lines();
     let mut lines = vec![String::new()];

@@ -1,16 +1,16 @@
-//! The time limit of one route.
+//! Sets the time limit of each route.
 //! Touches: its arguments.
 
 use crate::driver::ask;
 use std::time::Duration;
 
-/// The shortest time limit, for a quick first route.
+/// The shortest time limit, which applies after a quick first route.
 const LEAST: Duration = Duration::from_secs(10);
 
 /// The factor between the first route's duration and the time limit of the others.
 const TIMES: u32 = 3;
 
-/// After this many routes in a row that crash or hang, the cause is the driver, not the route.
+/// The number of consecutive routes that crash or hang after which the driver counts as the cause.
 const GIVE_UP: usize = 3;
 
 /// The time limit of each route.
@@ -43,8 +43,8 @@ impl Timeout {
         self.first.get_or_insert(time);
     }
 
-    /// Returns the number of consecutive routes without an answer after which `check` gives up. One
-    /// is enough if the first took all the time that a driver may take.
+    /// Returns the number of consecutive routes without an answer after which `check` gives up.
+    /// That number is one if the first route took all the time that a driver may take.
     pub(super) fn gives_up_after(&self) -> usize {
         let hung = self.first.is_some_and(|first| first >= ask::PATIENCE);
         match self.given.is_none() && hung {

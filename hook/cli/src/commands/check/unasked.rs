@@ -1,5 +1,5 @@
-//! Queries that could not be made because an earlier call failed. In a slice, they never count as
-//! agreement.
+//! Describes queries that could not be made because an earlier call failed. In a slice, they never
+//! count as agreement.
 //! Touches: its arguments.
 
 use super::ledger::Fill;
@@ -26,7 +26,7 @@ pub(super) struct Unasked<'a> {
     failures: Vec<FailedCall>,
 }
 
-/// CUDA's error if it sees no device.
+/// The error that CUDA returns if it finds no device.
 const NO_DEVICE: &str = "CUDA_ERROR_NO_DEVICE";
 
 impl<'a> Unasked<'a> {
@@ -110,7 +110,7 @@ impl<'a> Unasked<'a> {
             Some(_) => failure
                 .uuid()
                 .is_none_or(|uuid| slice.device(uuid).is_some()),
-            // The user may have hidden all devices.
+            // CUDA may find no device because the user has hidden all of them.
             None => {
                 let is_hidden = failure.why.ends_with(NO_DEVICE)
                     && env::var_os("CUDA_VISIBLE_DEVICES").is_some();

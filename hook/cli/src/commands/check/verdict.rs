@@ -1,7 +1,7 @@
 //! Judges the rows: the distinct answers, their sources, and the answers that disagree.
 //! Touches: its arguments.
-//! Law: every two distinct answers that disagree are named, with all functions and routes that give
-//! them.
+//! Law: every two distinct answers that disagree are reported, with all functions and routes that
+//! give them.
 
 use super::answers::{AskedRow, Says, SetAside, agree, integrated, memory, set_aside};
 use super::attribution::sentence;
@@ -42,7 +42,7 @@ pub(super) struct Verdict {
     pub(super) disagreements: Vec<String>,
 }
 
-/// The device of a row if no device could be queried.
+/// The device name in a row if no device could be queried.
 pub(super) const NO_DEVICE: &str = "*";
 
 /// Judges the answers.
@@ -123,8 +123,8 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Groups rows with equal answers. A less precise row joins the first group that it does not
-    /// contradict.
+    /// Groups rows with equal answers. A row with less precision joins the first group that agrees
+    /// with it.
     fn group(&self, says: &Sayings) -> Vec<Group> {
         let (whole, mut partial): (Vec<_>, Vec<_>) = says
             .iter()
@@ -135,8 +135,8 @@ impl<'a> Device<'a> {
             join(&mut groups, place, *row, said);
         }
         groups.sort_by_key(|group| Reverse(group.rows.len()));
-        // Only the rows that formed a group represent it. A row that joins later may be so coarse
-        // that it would fit other groups too.
+        // Only the rows that formed a group represent it. A row that joined later may have so
+        // little precision that it would agree with other groups too.
         let mut speakers: Vec<Vec<usize>> = groups.iter().map(|group| group.rows.clone()).collect();
         partial.sort_by_key(|(row, _)| !self.is_exact(**row));
         for (row, said) in partial {
@@ -145,7 +145,8 @@ impl<'a> Device<'a> {
             let found = |fits: &dyn Fn(&usize) -> bool| {
                 speakers.iter().position(|rows| rows.iter().any(fits))
             };
-            // A coarse answer may fit several groups; the group of its own library comes first.
+            // An answer with little precision may agree with several groups. A group of its own
+            // library is preferred.
             let place = found(&|other| fits(other) && kin(other)).or_else(|| found(&fits));
             if place.is_none() {
                 speakers.push(vec![*row]);
@@ -185,7 +186,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Describes every two groups that disagree, the less common answer first.
+    /// Describes every two groups that disagree, in each case the less common answer first.
     fn pairs(&self, groups: &[Group], says: &Sayings) -> Vec<String> {
         let mut pairs = Vec::new();
         for (place, common) in groups.iter().enumerate() {
@@ -213,7 +214,7 @@ impl<'a> Device<'a> {
             .then(|| format!("{}: no function reports the total memory", self.uuid))
     }
 
-    /// Reports answers that exceed the slice, if all of them do: the slice then limits no program.
+    /// Reports answers that exceed the slice, if all answers do. The slice then limits no program.
     fn over_budget(&self, judged: &DeviceVerdict, budget: Option<DeviceSlice>) -> Vec<String> {
         let Some(budget) = budget else {
             return Vec::new();

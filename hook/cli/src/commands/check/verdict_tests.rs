@@ -154,7 +154,7 @@ proptest! {
                 reading.used = reading.used.map(|used| used + reserved);
             }
         }
-        // Functions that report whole MiB cannot express a reserve that is not in whole MiB.
+        // A function that reports whole MiB cannot express a reserve with a fraction of a MiB.
         rows.retain(|asked| asked.width() != Width::WholeMib);
         let verdict = judge(&rows, None);
         prop_assert_eq!(&verdict.disagreements, &Vec::<String>::new());

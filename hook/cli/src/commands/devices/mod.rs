@@ -66,7 +66,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         tell(&format!("{count} {gpus} listed in {}", file.display()));
         return Ok(exit::SUCCESS);
     }
-    // A simulated machine requested by option is outside of this slice.
+    // The slice of this process does not apply to a simulated machine that an option names.
     let slice = args.sim.is_none().then(own_slice).flatten();
     let text = match args.json {
         true => json(&inventory, slice.as_ref())?,

@@ -16,8 +16,9 @@ use std::time::Duration;
 /// The time that a driver is given to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Returns a warning about this host's list if it is out of date. Returns None if there is no list
-/// (the hook then writes it), in a container, and on a simulated machine, whose GPUs are not in it.
+/// Returns a warning about this host's list if it is out of date. Returns None if there is no list,
+/// because the hook then writes it. Returns None in a container and on a simulated machine too,
+/// because the list describes the host.
 #[must_use]
 pub(crate) fn of_this_host() -> Option<String> {
     if current_slice::mounted().is_some() || sim::of_environment().is_some() {

@@ -55,7 +55,7 @@ pub fn man(args: &ManArgs, whole: &Command) -> anyhow::Result<u8> {
         _ => words.collect::<Vec<_>>().join("-"),
     };
     let pages = man_pages(whole)?;
-    // The page of a command comes first, then that of a separate program.
+    // A command's page takes precedence over a separate program's page.
     let sections = [format!("{name}.1"), format!("{name}.8")];
     let mut found = sections.iter().filter_map(|section| {
         let page = pages.iter().find(|(file, _)| file == section);
@@ -81,7 +81,7 @@ pub fn help(args: &HelpArgs, whole: &Command) -> anyhow::Result<u8> {
             format!("there is no command \"{verb}\" (gpuslice help lists them)")
         })?;
     }
-    // The output of --help, at its width.
+    // The text is that of --help, wrapped at the same width.
     let words = std::iter::once("gpuslice").chain(args.verbs.iter().map(String::as_str));
     let shown = whole.clone().try_get_matches_from(words.chain(["--help"]));
     let shown = shown.err().context("there is no help")?;
@@ -134,8 +134,8 @@ fn visible(whole: &Command) -> Command {
     shown
 }
 
-/// Returns every man page: those of the command line `whole`, of the daemon and of the hook. Each
-/// is a file name and a text.
+/// Returns the file name and text of every man page: those of the command line `whole`, of the
+/// daemon and of the hook.
 ///
 /// # Errors
 /// When a page cannot be rendered.
@@ -150,7 +150,7 @@ pub fn man_pages(whole: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// The name under which this executable is the daemon.
+/// The name under which this executable acts as the daemon.
 const DAEMON: &str = "gpusliced";
 
 /// Adds the pages of a command's subcommands, recursively.
@@ -206,7 +206,7 @@ fn page(command: Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The environment variables, for which `--help` has no room.
+/// The environment variables, which are too many for `--help`.
 const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "GPUSLICE_CONFIG",
@@ -291,7 +291,7 @@ fn entry(roff: &mut Roff, name: &str, meaning: &str) {
     roff.text([roman(meaning)]);
 }
 
-/// Adds a section whose lines stay unchanged; adds none if the text is empty.
+/// Adds a section whose lines stay unchanged, unless the text is empty.
 fn literal(roff: &mut Roff, title: &str, text: &str) {
     if text.trim().is_empty() {
         return;

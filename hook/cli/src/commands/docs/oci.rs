@@ -1,5 +1,5 @@
 //! Generates the man pages of gpuslice-hook and gpuslice-runtime, which container runtimes start.
-//! These do not use clap, which is larger than the whole rest of the hook. Their pages are
+//! These programs do not use clap, which is larger than all other code of the hook. Their pages are
 //! generated from the texts that they print.
 //! Touches: its arguments.
 

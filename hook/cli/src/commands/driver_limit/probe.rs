@@ -1,5 +1,6 @@
 //! The child process that sets a limit in the driver.
-//! Touches: libnvidia-ml.so.1 (it may hang or crash, hence the child process), standard output.
+//! Touches: libnvidia-ml.so.1, which may hang or crash and is therefore loaded in a child process;
+//! standard output.
 #![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
 
 use crate::base::exit;
@@ -32,7 +33,7 @@ pub(crate) enum LimitError {
     /// There is no driver.
     #[error("no NVIDIA driver here: libnvidia-ml.so.1 cannot be loaded ({0})")]
     NoLibrary(String),
-    /// The driver does not support limits, or not for this GPU.
+    /// The driver does not support limits, or does not support them for this GPU.
     #[error("the driver has no limits per cgroup ({0}): the library alone enforces the slice")]
     NotThere(String),
     /// The driver refused the limit.
@@ -105,14 +106,14 @@ fn set(args: &Args) -> Answer {
     };
     let cgroup = text(args.cgroup.as_os_str().as_bytes())?;
     let uuid = text(args.device.as_bytes())?;
-    // SAFETY: nvmlInit_v2 takes nothing.
+    // SAFETY: nvmlInit_v2 takes no arguments.
     nvml.checked("nvmlInit_v2", unsafe { init() })?;
     let mut device = std::ptr::null_mut();
-    // SAFETY: a C string, and room for one handle.
+    // SAFETY: the uuid is a C string, and `device` has room for the handle that NVML writes.
     let code = unsafe { by_uuid(uuid.as_ptr(), &raw mut device) };
     nvml.checked("nvmlDeviceGetHandleByUUID", code)?;
     // Another program, such as NVIDIA's container toolkit, may have limited the cgroup before. The
-    // lower hard limit stays, and so does an earlier guarantee.
+    // lower hard limit stays in force, and so does an earlier guarantee.
     let mut before = nvmlGetMemoryLimits_v1_t {
         cgroup: cgroup.as_ptr(),
         softLimit: 0,
@@ -120,9 +121,10 @@ fn set(args: &Args) -> Answer {
         currentUsed: 0,
     };
     if let Ok(get) = nvml.function::<Get>(GET) {
-        // SAFETY: a handle that NVML has just given, and its struct with a C string that outlives it.
+        // SAFETY: NVML has just returned the handle. The struct's C string outlives it.
         if unsafe { get(device, &raw mut before) } != NVML_SUCCESS {
-            // No limit is set, or the driver does not support limits: setting one finds out.
+            // No limit is set, or the driver does not support limits. Setting one below
+            // distinguishes these.
             (before.softLimit, before.hardLimit) = (0, u64::MAX);
         }
     }
@@ -132,7 +134,7 @@ fn set(args: &Args) -> Answer {
         softLimit: args.guarantee.max(before.softLimit).min(hard),
         hardLimit: hard,
     };
-    // SAFETY: a handle that NVML has just given, and its struct with a C string that outlives it.
+    // SAFETY: NVML has just returned the handle. The struct's C string outlives it.
     nvml.checked(SET, unsafe { limit(device, &raw const limits) })?;
     Ok(hard)
 }
@@ -143,7 +145,8 @@ struct Nvml {
 
 impl Nvml {
     fn load() -> Result<Nvml, LimitError> {
-        // SAFETY: this process exists to run the driver's initialisers; it dies if they do.
+        // SAFETY: this process exists to run the driver's initialisers; if they crash, only it
+        // ends.
         let library = unsafe { Library::new("libnvidia-ml.so.1") };
         library
             .map(|library| Nvml { library })
@@ -151,8 +154,8 @@ impl Nvml {
     }
 
     fn function<T: Copy>(&self, name: &str) -> Result<T, LimitError> {
-        // SAFETY: every caller names the C type that nvml.h declares for `name`; the library is
-        // never unloaded before the pointer's last use.
+        // SAFETY: every caller passes the C type that nvml.h declares for `name`, and the library
+        // stays loaded until the pointer's last use.
         let symbol = unsafe { self.library.get::<T>(name.as_bytes()) };
         symbol
             .map(|symbol| *symbol)
@@ -187,7 +190,8 @@ impl Nvml {
         if text.is_null() {
             return "no name for it".to_owned();
         }
-        // SAFETY: not null, so it is a constant of the library, which ends in a zero byte.
+        // SAFETY: the pointer is not null, so it is a constant of the library, which ends in a zero
+        // byte.
         unsafe { CStr::from_ptr(text) }
             .to_string_lossy()
             .into_owned()

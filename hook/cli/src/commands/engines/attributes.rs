@@ -1,6 +1,6 @@
 //! Writes a file with the owner, mode and extended attributes of another file.
 //! Touches: that file, and a temporary one beside it.
-//! Law: the copy is at no moment readable by a user who cannot read the original.
+//! Law: a user who cannot read the original can never read the copy, not even while it is written.
 
 use anyhow::Context;
 use std::ffi::{CStr, CString};
@@ -11,8 +11,9 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Writes `text` to `path`: in place of the existing file or, with `is_new`, only if no file
-/// exists. Returns the extended attributes of `like` that could not be copied.
+/// Writes `text` to `path`, with the owner, mode and attributes of `like`. It replaces the existing
+/// file; with `is_new`, it writes only if no file exists. Returns the extended attributes of `like`
+/// that could not be copied.
 ///
 /// # Errors
 /// When the file cannot be written; it is then unchanged.
@@ -29,13 +30,13 @@ pub(super) fn write(
 fn write_beside(path: &Path, text: &str, like: &Path, is_new: bool) -> io::Result<Vec<String>> {
     let model = File::open(like)?;
     let facts = model.metadata()?;
-    // A link's target is replaced at its own place.
+    // If the path is a symbolic link, its target is replaced and the link stays.
     let path = match is_new {
         true => path.to_owned(),
         false => fs::canonicalize(path)?,
     };
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    // The file has mode 0600 until it has the owner and the rights of the other file.
+    // The new file has mode 0600 until it has the owner and the attributes of `like`.
     let mut new = NamedTempFile::with_prefix_in(".gpuslice-", folder)?;
     new.write_all(text.as_bytes())?;
     fchown(new.as_file(), Some(facts.uid()), Some(facts.gid()))?;
@@ -57,7 +58,7 @@ fn carry_over(from: &File, to: &File) -> Vec<String> {
     let mut lost = Vec::new();
     for name in names(from) {
         let set = value(from, &name).and_then(|value| {
-            // SAFETY: a C string and as many bytes as are said, alive until it returns.
+            // SAFETY: a C string, and a buffer of the given length; both outlive the call.
             let done = unsafe {
                 libc::fsetxattr(
                     to.as_raw_fd(),
@@ -79,7 +80,7 @@ fn carry_over(from: &File, to: &File) -> Vec<String> {
 /// Returns the names of a file's extended attributes; empty if the file system has none.
 fn names(file: &File) -> Vec<CString> {
     let list = sized(|buffer, size| {
-        // SAFETY: the buffer is as long as is said, or null and nothing.
+        // SAFETY: the buffer has the given length, or is null with length 0.
         unsafe { libc::flistxattr(file.as_raw_fd(), buffer.cast(), size) }
     });
     let list = list.unwrap_or_default();
@@ -92,7 +93,7 @@ fn names(file: &File) -> Vec<CString> {
 
 fn value(file: &File, name: &CStr) -> Option<Vec<u8>> {
     sized(|buffer, size| {
-        // SAFETY: a C string, and a buffer that is as long as is said, or null and nothing.
+        // SAFETY: a C string, and a buffer that has the given length or is null with length 0.
         unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), buffer.cast(), size) }
     })
 }

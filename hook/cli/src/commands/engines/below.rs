@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const POLICY: &str = "/etc/gpuslice/config.toml";
 
-/// Returns that runtime, as it would be used to create a container.
+/// Returns the runtime that gpuslice-runtime would execute to create a container.
 ///
 /// # Errors
 /// When there is no such runtime, or the policy cannot be used.
@@ -45,8 +45,8 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
 /// Refuses to add gpuslice-runtime to a list of runtimes if the host's policy disagrees with the
 /// list.
 ///
-/// # Errors
-/// When gpuslice-runtime would execute no runtime, or another than the first existing one of the
+/// When gpuslice-runtime would execute no runtime. When it would execute another runtime than the
+/// first one of the list that exists.
 /// list.
 pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
     let policy = gpuslice_host::machine::policy::runtimes(&HostPaths::default())?;

@@ -20,8 +20,8 @@ pub(super) struct Change {
     pub(super) old: Option<String>,
     /// The new text; None if the file is to be removed.
     pub(super) new: Option<String>,
-    /// Whether gpuslice owns the whole file. No backup is kept then: in some folders every file is
-    /// read, whatever its name.
+    /// Whether gpuslice owns the whole file. Such a file gets no backup, because the engine might
+    /// read it too: in some folders it reads every file, whatever its name.
     pub(super) ours: bool,
 }
 
@@ -83,9 +83,9 @@ impl Change {
         }
     }
 
-    /// A change that removes gpuslice's part from a file that other programs write too. If no other
-    /// program has changed the file since, its original text is restored. [`original::of`]
-    /// describes `again`.
+    /// A change that removes gpuslice's part from a file that other programs write too. The
+    /// original text is restored if no other program has changed the file since. For `again`, see
+    /// [`original::of`].
     #[must_use]
     pub(super) fn back(
         path: &Path,
@@ -140,7 +140,7 @@ impl Change {
         if self.old.is_some() && !self.ours {
             said.push_str(&format!(", and keep it as {}", free_name(path)?.display()));
         }
-        // A link's target is written at its own place.
+        // If the path is a symbolic link, its target is written and the link stays.
         let target = path.canonicalize().unwrap_or_else(|_| path.clone());
         let is_folder = |folder: &&Path| folder.exists();
         let folder = target.ancestors().skip(1).find(is_folder);
@@ -236,9 +236,8 @@ impl Change {
     }
 }
 
-/// Writes a file's old text to the first free backup name beside it; no backup is overwritten. From
-/// its first moment on the backup has the owner, mode and attributes of the file, because it is as
-/// secret.
+/// Writes a file's old text to the first free backup name beside it; no backup is overwritten. The
+/// old text may be secret, so the backup has the file's owner, mode and attributes from the start.
 fn keep(path: &Path, text: &str) -> anyhow::Result<(PathBuf, Vec<String>)> {
     let backup = free_name(path)?;
     let lost = attributes::write(&backup, text, path, true)?;

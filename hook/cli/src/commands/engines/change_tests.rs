@@ -1,4 +1,4 @@
-//! Changes are shown and applied, and can be undone by hand.
+//! Tests that changes are shown and applied, and that their backups can be restored by hand.
 
 use super::change::Change;
 use std::fs;

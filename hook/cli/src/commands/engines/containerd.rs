@@ -8,23 +8,23 @@ use gpuslice_host::engine::json_edit;
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
-/// The way in which containers get the hooks.
+/// Selects how containers get the hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By<'a> {
-    /// Through the handler's base specification, which is this file.
+    /// Through the handler's base specification, at this path.
     BaseSpec(&'a str),
     /// Through this runtime, which changes the specification of each container.
     Runtime(&'a str),
 }
 
-/// The annotations that the handler must pass on: otherwise annotations of a pod do not reach its
-/// containers.
+/// The annotations that the handler must pass on. Without them, the annotations of a pod do not
+/// reach its containers.
 pub(super) const ANNOTATIONS: [&str; 1] = ["gpuslice.io/*"];
 
 /// The keys of the lists of annotations: of pods, and of their containers.
 pub(super) const KEYS: [&str; 2] = ["pod_annotations", "container_annotations"];
 
-/// Returns the CRI plugin's name, which has changed twice.
+/// Returns the CRI plugin's name, which two versions of the format have changed.
 fn plugin(document: &DocumentMut) -> anyhow::Result<&'static str> {
     let version = match document.get("version") {
         None if document.is_empty() => Some(NEWEST_FOR_ALL),
@@ -100,7 +100,7 @@ pub(super) fn handlers_of(document: &DocumentMut) -> Vec<Handler> {
     runtimes.iter().map(handler).collect()
 }
 
-/// Returns the handler of pods that name none.
+/// Returns the handler of pods that do not name a handler.
 pub(super) fn default_of(document: &DocumentMut) -> Option<String> {
     let (_, containerd) = handlers(document)?;
     containerd.get(DEFAULT)?.as_str().map(str::to_owned)
@@ -119,8 +119,8 @@ pub(super) fn has_cri(document: &DocumentMut) -> bool {
     .any(|name| plugins.is_some_and(|plugins| plugins.get(name).is_some()))
 }
 
-/// Checks whether CDI devices are enabled in containerd's effective configuration. From version 3
-/// on they always are; before, `enable_cdi` decides.
+/// Checks whether CDI devices are enabled in containerd's effective configuration. Version 3 and
+/// later always enable them; in earlier versions, `enable_cdi` decides.
 pub(super) fn knows_cdi(dump: &DocumentMut) -> bool {
     let version = dump.get("version").and_then(Item::as_integer);
     let cri = dump.get("plugins").and_then(|plugins| {
@@ -148,8 +148,8 @@ const RUNC: &str = "runc";
 const DEFAULT: &str = "default_runtime_name";
 const BASE_SPEC: &str = "base_runtime_spec";
 
-/// Returns the base specification that the handler's containers have so far, if they have one of
-/// their own. gpuslice's is made from it.
+/// Returns the base specification that the default handler's containers use, if they use one.
+/// gpuslice's base specification is made from it.
 pub(super) fn base_spec(text: Option<&str>) -> anyhow::Result<Option<String>> {
     let document = parse(text)?;
     let model = model(&document, plugin(&document)?);
@@ -182,8 +182,8 @@ pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Returns the runtime that the default handler executes, from which gpuslice's handler is made;
-/// None for runc.
+/// Returns the runtime that the default handler executes; None for runc. gpuslice's handler is made
+/// from the default handler.
 pub(super) fn binary(text: Option<&str>) -> anyhow::Result<Option<String>> {
     let document = parse(text)?;
     let model = model(&document, plugin(&document)?);
@@ -199,8 +199,8 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
         document.insert("version", value(NEWEST_FOR_ALL));
     }
     let mut handler = model(&document, plugin).map_or_else(Table::new, copy);
-    // An earlier handler of gpuslice's is removed first: the runtime it was made from may have
-    // changed.
+    // An existing handler of gpuslice's is removed first, because the handler that it was made from
+    // may have changed.
     remove_from(&mut document, plugin)?;
     if !handler.contains_key("runtime_type") {
         handler.insert("runtime_type", value("io.containerd.runc.v2"));
@@ -240,9 +240,9 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
     Ok(toml_file::text(&document, text))
 }
 
-/// Returns containerd's own table of runtimes. A table of runtimes in a file replaces containerd's
-/// own. The CRI does not start without the default runtime in it, which Debian's file does not
-/// name.
+/// Returns containerd's own table of runtimes. A table of runtimes in a file replaces this table.
+/// The CRI does not start if the default runtime is missing from the table in force, and Debian's
+/// file does not name it.
 fn usual() -> Table {
     let mut usual = Table::new();
     usual.insert("runtime_type", value("io.containerd.runc.v2"));
@@ -250,7 +250,7 @@ fn usual() -> Table {
     usual
 }
 
-/// The comment that marks this table, so that `--remove` finds it.
+/// The comment that marks a table added by gpuslice, so that `--remove` finds it.
 const USUAL: &str = "\n# As without this table (gpuslice).\n";
 
 /// Returns the file's text without gpuslice's handler.
@@ -281,9 +281,9 @@ fn remove_from(document: &mut DocumentMut, plugin: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the default runtime of containers. Its settings, such as the cgroup driver, must hold in
-/// gpuslice's handler too. If the default is gpuslice's already, that handler has the settings it
-/// was made from.
+/// Returns the table of the default handler. gpuslice's handler is made from it, because settings
+/// such as the cgroup driver must hold there too. If gpuslice's handler is the default already, it
+/// has these settings itself.
 fn model<'a>(document: &'a DocumentMut, plugin: &str) -> Option<&'a dyn TableLike> {
     let containerd = find(document, &["plugins", plugin, "containerd"])?;
     let default = containerd.get(DEFAULT).and_then(Item::as_str);
@@ -291,7 +291,7 @@ fn model<'a>(document: &'a DocumentMut, plugin: &str) -> Option<&'a dyn TableLik
     containerd.get("runtimes")?.get(default)?.as_table_like()
 }
 
-/// Copies a table's entries, without the comments written for it.
+/// Copies a table's entries without their comments.
 fn copy(of: &dyn TableLike) -> Table {
     let mut copied = Table::new();
     for (key, item) in of.iter() {

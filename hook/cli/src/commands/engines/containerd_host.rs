@@ -1,7 +1,8 @@
-//! containerd on this host: its configuration files, their imports, and the configuration in
-//! effect.
+//! Configures containerd on this host: its configuration files, their imports, and the
+//! configuration in effect.
 //! Touches: those files; runs `ctr` and `containerd config dump`.
-//! Law: the base specification is never removed while a file names it: containerd would not start.
+//! Law: the base specification is never removed while a file names it. containerd would not start
+//! without it.
 
 use super::change::{self, Change, Files};
 use super::containerd::{self, By};
@@ -17,8 +18,8 @@ use toml_edit::DocumentMut;
 /// containerd's own configuration file.
 pub(super) const CONFIG: &str = "/etc/containerd/config.toml";
 
-/// Distributions with a containerd of their own, and the path of its configuration. They generate
-/// the file from a template, which is not TOML.
+/// Distributions that ship their own containerd, and the folders of its configuration. They
+/// generate the file from a template that is not TOML.
 const OTHERS: [(&str, &str); 3] = [
     ("k3s", "/var/lib/rancher/k3s/agent/etc/containerd"),
     ("RKE2", "/var/lib/rancher/rke2/agent/etc/containerd"),
@@ -85,8 +86,8 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
             ));
         }
     }
-    // The base specification is written first: containerd does not start if a named file does not
-    // exist.
+    // The base specification is written before the file that names it, because containerd does not
+    // start if a named file does not exist. On removal, the order is reversed.
     let mut changes = vec![whole, edit];
     if wanted.remove {
         changes.reverse();
@@ -101,7 +102,7 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
 /// Refuses to create a file that no program would read.
 ///
 /// # Errors
-/// When a distribution has a containerd of its own on this host.
+/// When a distribution's own containerd is installed on this host.
 fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()> {
     match others.iter().find(|(_, folder)| Path::new(folder).is_dir()) {
         None => Ok(()),
@@ -113,8 +114,8 @@ fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()>
     }
 }
 
-/// Returns the first lines of a new file, if it needs any. Without the file, containerd 2 reads the
-/// folder beside it. With the file it must still read that folder.
+/// Returns the first lines of a new file, or None if it needs none. Without a file, containerd 2
+/// reads the folder beside it. A new file must therefore import that folder.
 fn importing(main: &Path) -> Option<String> {
     let all = main.with_file_name("conf.d").join("*.toml");
     let text = format!("version = 2\nimports = [{:?}]\n", all.to_str()?);
@@ -137,7 +138,7 @@ fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the specification to start from: the configured one, or containerd's own.
+/// Returns the specification that gpuslice's is made from: the configured one, or containerd's own.
 fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
     if let Some(file) = configured {
         let text = change::read(Path::new(&file))?;
@@ -168,8 +169,8 @@ pub(super) fn dump(main: &Path) -> Option<DocumentMut> {
     parse(Some(&String::from_utf8(asked.stdout).ok()?)).ok()
 }
 
-/// Reports whether annotated pods get slices once containerd has read its files again, and what is
-/// missing.
+/// Reports whether annotated pods will get slices after containerd has read its files again, and
+/// the settings that are missing.
 pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec<String>> {
     let path = wanted.config(CONFIG)?;
     let text = files.read(&path)?;

@@ -1,5 +1,5 @@
-//! Reports about a containerd that other tools have configured too. The dumps are taken from those
-//! of containerd 1.7 and 2.3, with the drop-in of nvidia-ctk 1.20.
+//! Tests the reports about a containerd that other tools have configured too. The dumps are taken
+//! from containerd 1.7 and 2.3, with the drop-in of nvidia-ctk 1.20.
 
 use super::*;
 use crate::commands::engines::Engine;

@@ -1,4 +1,4 @@
-//! containerd's file keeps the contents written by others, and loses none of them on `--remove`.
+//! Tests that containerd's file keeps all contents written by others, also after `--remove`.
 
 use super::*;
 

@@ -15,10 +15,10 @@ use std::path::Path;
 pub(super) struct Wanted<'a> {
     /// The wrapper's path.
     pub(super) runtime: &'a str,
-    /// The sizes with a runtime of their own, for engines that pass no annotations on. Each has a
-    /// name, and the text that the hook reads.
+    /// The sizes that get a runtime of their own, for engines that pass no annotations on. Each
+    /// entry is a name and the text that the hook reads.
     pub(super) sizes: Vec<(String, String)>,
-    /// Whether containers that ask for no runtime get the wrapper.
+    /// Whether containers that name no runtime get the wrapper.
     pub(super) default: bool,
 }
 
@@ -96,8 +96,8 @@ pub(super) fn remove(text: &str) -> Result<String, JsonError> {
     Ok(text)
 }
 
-/// Checks whether gpuslice has added a runtime, by its name, program and arguments. The name alone
-/// does not suffice: another tool may have used `gpuslice-team`.
+/// Checks by name, program and arguments whether gpuslice has added a runtime. The name alone does
+/// not suffice: another tool may have used `gpuslice-team`.
 fn is_ours(text: &str, name: &str, value: &Range<usize>) -> bool {
     let value = text.get(value.clone()).unwrap_or_default();
     let Ok(runtime) = serde_json::from_str::<Value>(value) else {
@@ -127,7 +127,7 @@ pub(super) fn has(text: &str) -> bool {
     remove(text).is_ok_and(|without| without != start(Some(text)))
 }
 
-/// Returns the runtime of containers that ask for none.
+/// Returns the runtime of containers that name none.
 pub(super) fn default_runtime(text: Option<&str>) -> Option<String> {
     let text = start(text);
     let default = there(&text, DEFAULT).ok()??;
@@ -142,8 +142,8 @@ pub(super) fn program(text: Option<&str>, name: &str) -> Option<String> {
     runtime.get("path")?.as_str().map(str::to_owned)
 }
 
-/// Returns the file's text; an empty object if the file does not exist or is empty. The daemon
-/// treats both alike.
+/// Returns the file's text. If the file does not exist or is empty, returns an empty object,
+/// because the daemon treats both alike.
 fn start(text: Option<&str>) -> String {
     match text.filter(|text| !text.trim().is_empty()) {
         Some(text) => text.to_owned(),
@@ -168,8 +168,8 @@ fn indent(text: &str) -> Result<&str, JsonError> {
     Ok(indent.filter(|it| !it.is_empty()).unwrap_or(INDENT))
 }
 
-/// Formats a value whose first line stands behind `margin`. If the margin contains a line end, the
-/// value spans several lines.
+/// Formats a value that follows the text `margin`. If the margin contains a line end, the value
+/// spans several lines.
 fn laid_out(value: &Value, margin: &str, indent: &str) -> String {
     let Some((_, before)) = margin.rsplit_once('\n') else {
         return value.to_string();
@@ -179,7 +179,7 @@ fn laid_out(value: &Value, margin: &str, indent: &str) -> String {
     let mut serializer = Serializer::with_formatter(&mut pretty, formatter);
     match value.serialize(&mut serializer) {
         Ok(()) => String::from_utf8_lossy(&pretty).replace('\n', &format!("\n{before}")),
-        // Formatting cannot fail; if it did, this text is an equal value.
+        // Formatting cannot fail. If it did, this text would be an equal value.
         Err(_) => value.to_string(),
     }
 }

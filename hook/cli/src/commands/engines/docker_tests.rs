@@ -1,4 +1,4 @@
-//! Docker's file keeps its order, its style and all its other contents.
+//! Tests that Docker's file keeps its order, its style and all its other contents.
 
 use super::*;
 

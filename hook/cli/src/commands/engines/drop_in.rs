@@ -12,7 +12,7 @@ use toml_edit::{DocumentMut, Item, value};
 /// The places of an engine's configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Engine {
-    /// Its name, as `--runtime` takes it.
+    /// The engine's name, as a value of `--runtime`.
     pub(super) name: &'static str,
     /// The path of gpuslice's drop-in file.
     pub(super) own: &'static str,
@@ -63,7 +63,7 @@ pub(super) struct Wanted<'a> {
     pub(super) hooks: Option<&'a str>,
     /// The wrapper, if it is to be a runtime.
     pub(super) runtime: Option<&'a str>,
-    /// Whether containers that ask for no runtime get the wrapper.
+    /// Whether containers that name no runtime get the wrapper.
     pub(super) default: bool,
 }
 
@@ -79,7 +79,8 @@ impl Engine {
         if let Some(hooks) = wanted.hooks {
             let read = self.hooks_read(own)?;
             if !read.iter().any(|folder| folder == hooks) {
-                // A later list replaces an earlier one, so all its folders are listed again.
+                // A later list replaces an earlier one, so the new list repeats the earlier
+                // folders.
                 let folders = read.iter().map(String::as_str).chain([hooks]);
                 table(&mut document, self.hooks)?.insert(HOOKS, list(folders));
             }
@@ -108,8 +109,8 @@ impl Engine {
         Ok((!document.is_empty()).then(|| format!("{HEADER}{document}")))
     }
 
-    /// Returns the reason why this engine still needs the hook's files in a folder after another
-    /// engine was removed; None if the files may be removed.
+    /// Returns the reason why this engine still needs the hook's files in `folder` although the
+    /// other engine was removed. Returns None if the files may be removed.
     pub(super) fn needs(&self, own: &Path, folder: &str) -> Option<String> {
         let out = format!(
             "gpuslice runtime configure --runtime {} --remove",
@@ -117,7 +118,7 @@ impl Engine {
         );
         let names =
             |said: Option<Vec<String>>| said.unwrap_or_default().iter().any(|it| it == folder);
-        // A file that cannot be read may name the folder.
+        // A file that cannot be read may name the folder, so it counts as naming it.
         if !self.said_in(own).is_ok_and(|said| !names(said)) {
             return Some(format!(
                 "{} reads them by {} ({out})",
@@ -125,10 +126,10 @@ impl Engine {
                 own.display()
             ));
         }
-        // If files of others name the folder, gpuslice needed no file of its own, so it is unknown
-        // whether this engine was configured. An unneeded hook does no harm, but without a hook
-        // containers have no limit. This rule does not apply to CRI-O: one of the two calls must
-        // remove the files.
+        // If other files name the folder, gpuslice needed no file of its own. It is then unknown
+        // whether podman was configured, so the hook's files stay. An unneeded hook does no harm,
+        // but without the hook containers have no limit. This rule does not apply to CRI-O, because
+        // one of the two calls of `--remove` must remove the files.
         let spared = self.hooks_read(own).is_ok_and(|read| !names(Some(read)));
         let unknown = self.default == PODMAN.default && !spared;
         unknown.then(|| {

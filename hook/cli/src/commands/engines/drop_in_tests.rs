@@ -1,4 +1,4 @@
-//! A drop-in file adds to the engine's configuration, and removes nothing from it.
+//! Tests that a drop-in file adds to the engine's configuration and removes nothing from it.
 
 use super::*;
 use crate::commands::engines::{Configure, Way};
@@ -152,11 +152,11 @@ fn what_the_other_engine_reads_stays_when_one_goes() {
     assert!(said.contains("--runtime crio --remove"), "{said}");
     let (kept, said) = removed(&CRIO, &PODMAN, &[(podmans, podman)]);
     assert!(kept && said.contains("podman reads them by"), "{said}");
-    // It is unknown whether podman was configured for these files, because it needs no drop-in file
-    // there.
+    // podman needs no drop-in file for these files, so it is unknown whether it was configured for
+    // them.
     let (kept, said) = removed(&CRIO, &PODMAN, &[("containers.conf", podman)]);
     assert!(kept && said.contains("may need these files"), "{said}");
-    // A file that cannot be read may name the folder.
+    // A file that cannot be read may name the folder, so the hook's files stay.
     let (kept, _) = removed(&PODMAN, &CRIO, &[(crios, "[")]);
     assert!(kept);
 }

@@ -20,8 +20,8 @@ pub(super) struct Imported {
 /// cannot be read or is not TOML is left out: containerd itself refuses it.
 pub(super) fn of(main: &Path, text: Option<&str>) -> Vec<Imported> {
     let mut found = Vec::new();
-    // Files are identified by their canonical path: in a circle of links, plain paths grow for
-    // ever.
+    // Files are identified by their canonical path. In a circle of links, plain paths would grow
+    // without end.
     let mut seen: BTreeSet<PathBuf> = main.canonicalize().into_iter().collect();
     if let Ok(document) = parse(text) {
         follow(main, &document, &mut seen, &mut found);
@@ -56,7 +56,7 @@ fn follow(
     }
 }
 
-/// Returns the files that match a pattern, sorted. `*` and `?` may stand in any part of it.
+/// Returns the files that match a pattern, sorted. Any part of the pattern may contain `*` and `?`.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     let mut all = vec![PathBuf::new()];
     for part in pattern.components() {

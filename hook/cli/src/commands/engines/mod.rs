@@ -31,7 +31,7 @@ const NAME: &str = "gpuslice";
 /// The planned changes.
 struct Changes {
     changes: Vec<Change>,
-    /// Unexpected parts of the result, and their reasons.
+    /// Messages about unexpected parts of the result, with their reasons.
     notes: Vec<String>,
     next: String,
 }
@@ -75,7 +75,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         true => Files::after(&changes),
         false => Files::now(),
     };
-    // The changes that were made are reported in any case.
+    // The completed changes are reported even if the result is unknown.
     let unknown = |error| {
         vec![format!(
             "cannot determine whether containers get slices: {error:#}"
@@ -134,7 +134,7 @@ impl Configure {
         }
     }
 
-    /// Reports whether containers get slices now, and what is missing.
+    /// Reports whether containers get slices now, and the settings that are missing.
     fn result(&self, files: Files<'_>) -> anyhow::Result<Vec<String>> {
         let way = self.way()?;
         match self.runtime {
@@ -151,7 +151,7 @@ impl Configure {
         std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
     }
 
-    /// Returns the hook's path as text; `find` has refused invalid paths.
+    /// Returns the hook's path as text. `find` has refused paths that are not UTF-8.
     fn hook(&self) -> anyhow::Result<String> {
         let hook = hook_entry::find(self.hook.as_deref(), HOOK)?;
         Ok(hook.to_string_lossy().into_owned())
@@ -284,7 +284,7 @@ impl Configure {
         }
         let needed = other.needs(others, &folder.to_string_lossy());
         let (mut changes, mut notes) = (Vec::new(), Vec::new());
-        // Files that are not wanted are removed, in case another call has created them.
+        // Files that this call does not need are removed, in case an earlier call has created them.
         for (name, _) in hook_entry::folder_files("", when) {
             let text = files.iter().find(|(other, _)| *other == name);
             let text = text.map(|(_, text)| text.clone());

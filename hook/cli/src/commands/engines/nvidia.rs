@@ -41,7 +41,8 @@ pub(super) fn add(text: Option<&str>, runtime: &str) -> anyhow::Result<String> {
     match table.get_mut(RUNTIMES).and_then(Item::as_array_mut) {
         Some(list) => {
             let mut ours = Value::from(runtime);
-            // It takes the position of the first entry, on a line of its own if that entry has one.
+            // The new entry takes the position of the first one. It gets its own line if the first
+            // one has one.
             let first = list
                 .get(0)
                 .and_then(|first| first.decor().prefix()?.as_str());

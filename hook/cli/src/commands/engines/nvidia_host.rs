@@ -1,4 +1,5 @@
-//! NVIDIA's container toolkit on this host: its configuration file, and the runtimes below it.
+//! Configures NVIDIA's container toolkit on this host: its configuration file, and the runtimes
+//! below it.
 //! Touches: that file; containerd's (reads).
 
 use super::change::{self, Change, Files};
@@ -43,8 +44,8 @@ pub(super) fn plan(wanted: &Configure) -> anyhow::Result<Changes> {
     })
 }
 
-/// Returns the file that the toolkit reads. No file is created if the toolkit may read another one:
-/// a file that it does not read would give no slices.
+/// Returns the file that the toolkit reads. If the toolkit may read another file, no file is
+/// created, because a file that the toolkit does not read has no effect.
 fn config(wanted: &Configure) -> anyhow::Result<PathBuf> {
     if wanted.config.is_some() {
         return wanted.config(CONFIG);
@@ -83,7 +84,8 @@ fn one_of(files: impl IntoIterator<Item = Option<PathBuf>>) -> anyhow::Result<Pa
     }
 }
 
-/// Reports which runtime runs below, and which of containerd's handlers pass no annotations on.
+/// Reports the runtime that gpuslice-runtime executes, and the handlers of containerd that pass no
+/// annotations on.
 pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec<String>> {
     let path = config(wanted)?;
     let text = files.read(&path)?;

@@ -28,7 +28,8 @@ pub struct Configure {
     #[arg(long, value_enum, value_name = "ENGINE")]
     pub runtime: Engine,
 
-    /// How containers get slices: by a hook, or by gpuslice-runtime in place of the engine's runtime
+    /// How containers get slices: by a hook, or by gpuslice-runtime in place of the engine's
+    /// runtime
     #[arg(long, value_enum, value_name = "WAY")]
     pub by: Option<Way>,
 
@@ -44,8 +45,8 @@ pub struct Configure {
     #[arg(long)]
     pub always: bool,
 
-    /// docker: also add a runtime for this size (gpuslice-8gib), for a Docker without annotations; may
-    /// be repeated
+    /// docker: also add a runtime for this size (gpuslice-8gib), for a Docker without annotations;
+    /// may be repeated
     #[arg(long, value_name = "SIZE")]
     pub size: Vec<Size>,
 

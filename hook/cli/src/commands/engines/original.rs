@@ -1,5 +1,5 @@
-//! Finds the text that a file had before gpuslice changed it. `--remove` restores this text byte for
-//! byte.
+//! Finds the text that a file had before gpuslice changed it. `--remove` restores this text byte
+//! for byte.
 //! Touches: the backups beside the file (reads).
 
 use std::fs;
@@ -26,9 +26,9 @@ pub(super) fn backup_names(path: &Path) -> impl Iterator<Item = PathBuf> {
         .map(move |name| path.with_file_name(name))
 }
 
-/// Returns the original state of a file, if other programs have not changed the file since.
-/// `removed` is its text without gpuslice's part. `again` adds that part to a text and removes it
-/// again; it returns None for a text that has the part already.
+/// Returns the original state of a file, if no other program has changed the file since. `removed`
+/// is the file's text without gpuslice's part. `again` adds that part to a text and removes it
+/// again. It returns None for a text that contains the part already.
 pub(super) fn of(
     path: &Path,
     removed: &str,
@@ -36,7 +36,7 @@ pub(super) fn of(
 ) -> Option<Original> {
     let backups = backup_names(path).map_while(|backup| fs::read_to_string(backup).ok());
     let mut backups: Vec<String> = backups.collect();
-    // The latest backup is tried first: an older one may be out of date.
+    // The latest backup is tried first, because an older one may be out of date.
     backups.reverse();
     let same = |before: &Option<String>| before.as_deref() == Some(removed);
     let without: Vec<(String, String)> = backups
@@ -55,7 +55,7 @@ pub(super) fn of(
 mod tests {
     use super::*;
 
-    /// In this test, gpuslice's part is a letter on a line of its own at the end.
+    /// In this test, gpuslice's part is the letter on the last line.
     fn again(text: Option<&str>) -> Option<String> {
         let text = text.unwrap_or("{}");
         (!text.contains('o')).then(|| text.replace("\r\n", "\n"))
@@ -73,7 +73,7 @@ mod tests {
             of(&path, "a\n", again),
             Some(Original::Text("a\r\n".to_owned()))
         );
-        // A backup that has gpuslice's part is not the original.
+        // A backup that contains gpuslice's part is not the original.
         backup("f.before-gpuslice.2", "a\no\n");
         assert_eq!(
             of(&path, "a\n", again),

@@ -1,13 +1,13 @@
 //! The limit on the processor time that a report spends on the heaps of a slice.
 //! Touches: this thread's clock.
-//! Law: a report spends about a second on heaps, even if a program forges its heap. A slice with a
-//! forged heap does not reduce the shares of the other slices.
+//! Law: a report spends about a second on heaps, even if a program forges its heap. A forged heap
+//! in one slice does not reduce the shares of the other slices.
 
 use std::time::Duration;
 
 /// The time for all slices together.
 const ALL: Duration = Duration::from_secs(1);
-/// The least time for one slice, however many slices there are.
+/// The minimum time for one slice, whatever the number of slices.
 const LEAST: Duration = Duration::from_millis(20);
 
 /// The remaining time.

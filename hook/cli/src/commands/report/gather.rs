@@ -43,7 +43,7 @@ pub(super) struct SliceReport {
     pub(super) no_slice: Option<String>,
     /// The error message about files that cannot be read.
     pub(super) error: Option<String>,
-    /// The slice's name if it should be readable but is not.
+    /// The slice's name if its files cannot be read although they should be readable.
     #[serde(skip)]
     pub(super) unread: Option<String>,
     /// The devices, with their limits and use.
@@ -65,7 +65,7 @@ pub(super) struct DeviceReport {
     pub(super) limit: Option<u64>,
     /// The memory in use; None if no memory is counted, or the ledger cannot be read.
     pub(super) used: Option<u64>,
-    /// The memory in use by kind; None in the cases of `used`.
+    /// The memory in use by kind; None if `used` is None.
     pub(super) by_kind: Option<Map<String, Value>>,
     /// Processes of the slice that hold device memory but have not loaded the library.
     pub(super) without_library: Vec<Escaped>,
@@ -199,7 +199,7 @@ fn machine(host: &HostMemory, text: &str, slices: &[SliceReport]) -> MachineRepo
 fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance) -> SliceReport {
     let unread = status.unread();
     let mut processes = holders(&status.devices);
-    // If the ledger cannot be read, the use of its processes is unknown.
+    // If the ledger cannot be read, the device memory of the slice's processes is unknown.
     let is_known = unread.is_none() || status.devices.iter().all(|device| device.used.is_some());
     let is_known = is_known && !(unread.is_some() && status.devices.is_empty());
     let contained = status.containers.iter();
@@ -219,8 +219,8 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
     let pids: Vec<u32> = processes.keys().copied().collect();
     let mut processes: Vec<ProcessReport> = processes.into_values().collect();
     for one in &mut processes {
-        // A process id without a name is from another pid namespace, and may belong to another
-        // process here.
+        // A process id without a name belongs to another pid namespace. Here it may be another
+        // process's id.
         one.host = one.name.as_ref().and_then(|_| host::of(one.pid, allowance));
     }
     processes.sort_by_key(|one| {
@@ -250,7 +250,7 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
     }
 }
 
-/// The name of the kind for memory that NVML reports and no ledger counts.
+/// The kind of memory that NVML reports and no ledger counts.
 const WITHOUT_LIBRARY: &str = "without library";
 
 /// Returns the processes that hold device memory.
@@ -293,8 +293,8 @@ fn holders(devices: &[DeviceStatus]) -> BTreeMap<u32, ProcessReport> {
     processes
 }
 
-/// Returns the processes of a run that its ledger may not list; in a container with a slice, all
-/// its processes.
+/// Returns the processes of a run, including those that its ledger does not list. In a container
+/// with a slice, returns all its processes.
 fn others(file: &Path, user: u32, processes: &Processes) -> Vec<u32> {
     let is_mounted = current_slice::mounted().is_some_and(|mounted| mounted == file);
     let found = match is_mounted {
@@ -306,7 +306,7 @@ fn others(file: &Path, user: u32, processes: &Processes) -> Vec<u32> {
 }
 
 /// Returns the page cache of the slice that none of its processes has mapped. It is measured in the
-/// slice's cgroups, and only if all their processes belong to the slice.
+/// slice's cgroups. Returns None if one of them also has processes outside the slice.
 fn unmapped(pids: &[u32], processes: &[ProcessReport]) -> Option<u64> {
     let cgroups: Option<BTreeSet<PathBuf>> = pids.iter().map(|pid| cgroup(*pid)).collect();
     let cgroups = cgroups.filter(|cgroups| !cgroups.is_empty())?;

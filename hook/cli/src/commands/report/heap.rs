@@ -1,13 +1,13 @@
 //! Measures the freed memory that glibc's malloc keeps in another process.
 //! Touches: another process's memory, by reading it; its pagemap.
 //!
-//! A heap is a chain of chunks. Each chunk stores its length, and whether the chunk before it is in
+//! A heap is a chain of chunks. Each chunk stores its length, and whether the previous chunk is in
 //! use. A chain is accepted only if it ends exactly at the heap's end. The process keeps running
-//! meanwhile, so a chain that does not fit is read again.
+//! during the reading, so a chain that is not accepted is read again.
 //!
-//! The result counts whole resident pages inside free chunks, which is the memory `malloc_trim(0)`
-//! would give back. Freed pieces in a thread's own cache count as in use, as in malloc's own
-//! statistics.
+//! The result counts whole resident pages inside free chunks: the memory that `malloc_trim(0)`
+//! would return to the kernel. Freed pieces in a thread's own cache count as in use, as in malloc's
+//! own statistics.
 
 use super::allowance::Allowance;
 use std::fs::File;
@@ -22,17 +22,17 @@ const FLAGS: u64 = 7;
 const PREVIOUS_IN_USE: u64 = 1;
 /// The bytes of a free chunk that malloc itself uses.
 const LINKS: u64 = 48;
-/// The possible offsets of a heap's first chunk. A heap begins with words of its own, and an
-/// arena's first heap also holds the arena.
+/// The possible offsets of a heap's first chunk. A heap begins with a header of a few words. An
+/// arena's first heap also contains the arena.
 const OWN_WORDS: [u64; 3] = [32, 48, 64];
 const ARENA: std::ops::Range<u64> = 1024..4096;
-/// The number of times a chain is read.
+/// The number of attempts to read a chain.
 const ATTEMPTS: usize = 3;
 /// The most bytes read of a heap: this many times its length, plus a small amount for a short heap.
 const READINGS: u64 = 4;
 const READ: u64 = 4 << 20;
-/// The bytes read at once: `MUCH` if the chunks are small, and only a chunk's head if they are
-/// large.
+/// The bytes per read. A read that continues the previous one takes `MUCH`; after a jump over a
+/// large chunk, a read takes only `LITTLE`.
 const MUCH: usize = 64 << 10;
 const LITTLE: usize = 4 << 10;
 
@@ -75,9 +75,9 @@ impl Memory for Process {
     }
 
     fn resident(&mut self, from: u64, to: u64) -> io::Result<u64> {
-        // The page is present and exclusively mapped. A page that was only read is the kernel's
-        // zero page. A page that is shared with a forked process stays when this process gives it
-        // back.
+        // The page is present and exclusively mapped. Other pages do not count. A page that was
+        // only read is the kernel's zero page. A page shared with a forked process stays in memory
+        // when this process frees it.
         const OWN: u64 = (1 << 63) | (1 << 56);
         let (mut page, end) = (from / PAGE, to / PAGE);
         let mut resident = 0u64;
@@ -104,7 +104,7 @@ impl Memory for Process {
 }
 
 /// Returns the bytes that malloc keeps. Returns None if the chain of a heap cannot be followed, or
-/// not in the time that is left.
+/// the allowance is used up.
 pub(super) fn kept(
     memory: &mut impl Memory,
     areas: &[Area],
@@ -183,8 +183,8 @@ impl<M: Memory> Reader<'_, M> {
         Some(u64::from_ne_bytes(*word))
     }
 
-    /// Reads the heap that begins at `start`: it stores its arena, the previous heap and its
-    /// length.
+    /// Reads the header of the heap that begins at `start`: the addresses of its arena and of the
+    /// previous heap, and its length.
     fn heap(&mut self, start: u64, limit: u64) -> Option<Heap> {
         let arena = self.word(start)?;
         let previous = self.word(start.saturating_add(8))?;
@@ -217,7 +217,8 @@ impl<M: Memory> Reader<'_, M> {
                     return Some(pages);
                 }
             }
-            // The memory may have changed since it was read.
+            // The process may have changed its memory in the meantime, so the next attempt reads it
+            // again.
             self.piece.clear();
         }
         None
@@ -227,7 +228,8 @@ impl<M: Memory> Reader<'_, M> {
         let mut free = Vec::new();
         let mut at = start;
         let mut head = self.word(at.saturating_add(8))?;
-        // No chunk precedes the first one, so its flag says that the previous chunk is in use.
+        // The first chunk has no predecessor, so its flag always says that the previous chunk is in
+        // use.
         if head & PREVIOUS_IN_USE == 0 {
             return None;
         }
@@ -235,7 +237,7 @@ impl<M: Memory> Reader<'_, M> {
             let length = head & !FLAGS;
             let next = at.checked_add(length)?;
             if next == end {
-                // The last chunk is the memory that the heap can still allocate.
+                // The last chunk is the top of the heap: free memory for further allocations.
                 free.push((at, next));
                 break;
             }
@@ -252,7 +254,7 @@ impl<M: Memory> Reader<'_, M> {
                 if self.word(next)? != length {
                     return None;
                 }
-                // A chunk without a whole page inside gives no memory back.
+                // A chunk that contains no whole page would return no memory.
                 if length >= PAGE {
                     free.push((at, next));
                 }

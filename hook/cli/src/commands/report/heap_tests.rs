@@ -1,4 +1,4 @@
-//! Heaps built word by word: valid chains are followed, invalid chains are rejected.
+//! Tests with heaps built word by word: valid chains are followed, invalid chains are rejected.
 
 use super::*;
 use proptest::prelude::*;
@@ -88,7 +88,7 @@ fn a_chain_that_does_not_end_with_the_heap_is_not_believed() {
 fn an_arenas_heaps_are_found_where_they_begin() {
     let (first, second) = (0x7f00_0000_0000, 0x7f00_0400_0000);
     let mut made = Made::default();
-    // The first heap holds the arena; the second only refers to it.
+    // The first heap contains the arena; the second one only refers to it.
     for (heap, previous) in [(first, 0), (second, first)] {
         made.words.insert(heap, first + 48);
         made.words.insert(heap + 8, previous);

@@ -1,4 +1,4 @@
-//! Earlier readings, from which growth rates and the plot are calculated.
+//! Keeps earlier readings, from which growth rates and the plot are calculated.
 //! Touches: its arguments.
 
 use super::gather::{Growth, ProcessReport, Report};
@@ -36,7 +36,7 @@ pub(super) struct History {
     processes: BTreeMap<u32, VecDeque<Seen>>,
     /// The moments of the plot.
     pub(super) moments: Vec<Moment>,
-    /// Only every n-th moment is kept, with this n.
+    /// The plot keeps every n-th moment; this is n.
     every: usize,
     skipped: usize,
 }

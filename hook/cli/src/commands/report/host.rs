@@ -1,4 +1,4 @@
-//! A process's host memory: live, kept by malloc, shared and mapped.
+//! Measures a process's host memory: live, kept by malloc, shared and mapped.
 //! Touches: /proc.
 
 use super::allowance::Allowance;
@@ -23,7 +23,7 @@ pub(super) struct HostUse {
 }
 
 impl HostUse {
-    /// Returns the memory that only the end of this process would free: everything but page cache
+    /// Returns the memory that stays occupied until this process ends: everything but page cache
     /// and swap.
     pub(super) fn held(&self) -> u64 {
         let own = self.live.saturating_add(self.kept.unwrap_or(0));
@@ -35,7 +35,7 @@ impl HostUse {
 pub(super) fn of(pid: u32, allowance: &mut Allowance) -> Option<HostUse> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let amount = |name: &str| field(&rollup, name);
-    // Kernels before 5.9 do not report the kinds separately.
+    // Kernels before 5.9 have no `Pss_Anon`.
     let anonymous = amount("Pss_Anon").or_else(|| amount("Anonymous"))?;
     let kept = kept(pid, allowance);
     Some(HostUse {

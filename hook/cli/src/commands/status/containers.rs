@@ -33,13 +33,14 @@ pub(super) struct ContainerSlice {
     pub(super) containers: Vec<ContainerStatus>,
     /// Whether the ledger is sealed; None if the record does not say.
     pub(super) sealed: Option<bool>,
-    /// The name of a container for which the hook could make no slice, and so no files.
+    /// The name of a container without a slice file and a ledger, because the hook could not make a
+    /// slice.
     pub(super) unmade: Option<String>,
 }
 
 impl ContainerSlice {
-    /// Returns the reason why no program of the slice loads the library; None if a container's
-    /// programs do.
+    /// Returns the reason why no program of the slice loads the library. Returns None if the
+    /// programs of at least one container load it.
     pub(super) fn no_slice(&self) -> Option<String> {
         let each = self.containers.iter().map(|one| one.no_slice.clone());
         let all: Option<Vec<String>> = each.collect();
@@ -47,8 +48,8 @@ impl ContainerSlice {
     }
 }
 
-/// Further keys of a record. Each may stand in the record itself or in its containers. Records of
-/// an earlier gpuslice have none of them.
+/// Optional keys of a record. Each key may be in the record itself or in one of its containers.
+/// Records of earlier versions of gpuslice have none of them.
 #[derive(Debug, Default)]
 struct Besides {
     text: Value,
@@ -78,8 +79,8 @@ impl Besides {
     }
 }
 
-/// Checks whether the ledger is sealed: a ledger that no program can truncate is a file of an
-/// overlay.
+/// Checks whether the ledger is sealed, so that no program can truncate it. A sealed ledger is a
+/// file of an overlay.
 fn is_sealed(ledger: &Path) -> Option<bool> {
     let found = statfs(ledger).ok()?;
     Some(found.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
@@ -93,7 +94,7 @@ fn reason(said: &Value) -> Option<String> {
     }
 }
 
-/// The files that a container's slice file names, at their places in the container.
+/// The paths, inside the container, of the files that its slice file names.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     pub(super) ledger: PathBuf,
@@ -101,8 +102,8 @@ pub(super) struct Files {
     pub(super) promise: Option<PathBuf>,
 }
 
-/// Returns the slices with a living container, and the records that cannot be read. Both are empty
-/// for a user who may not read the records, and on a host without the OCI hook.
+/// Returns the slices of running containers, and the records that cannot be read. Both lists are
+/// empty for a user who may not read the records, and on a host without the OCI hook.
 ///
 /// # Errors
 /// When the records cannot be listed although the user may read them.

@@ -1,7 +1,7 @@
 //! Queries the memory that NVML reports for each process, to compare it with the ledgers.
 //! Touches: a child process that queries NVML; environments of processes of this user.
-//! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
-//! is printed even then.
+//! Law: a driver that does not answer delays the status by three seconds, at most once in 30
+//! seconds. The status is printed even then.
 
 use super::process::{Processes, variable};
 use super::users::User;
@@ -13,9 +13,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::{Duration, Instant};
 
-/// The time that a driver is given to answer.
+/// The longest wait for a driver's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The time for which a driver that did not answer is not queried again.
+/// The time before a driver that did not answer is queried again.
 const PAUSE: Duration = Duration::from_secs(30);
 /// The most machines queried for one status: this one, and simulated ones.
 const MACHINES: usize = 8;
@@ -49,8 +49,8 @@ impl Machine {
         simulated().unwrap_or(Machine::Real)
     }
 
-    /// Returns the variables that lead a child to the machine. Its name is looked up in this
-    /// installation's simulator.
+    /// Returns the environment variables with which a child queries the machine. The machine's name
+    /// is looked up in the simulator of this installation.
     fn variables(&self) -> Option<Vec<(OsString, OsString)>> {
         let Machine::Simulated { name, state } = self else {
             return Some(Vec::new());

@@ -25,7 +25,7 @@ pub(super) struct LedgerFigures {
     pub(super) refusals: BTreeMap<DeviceUuid, Refusals>,
     /// The allocations for which the ledger had no room.
     pub(super) uncounted: Option<u64>,
-    /// Whether impossible numbers were left out; no sum is known then.
+    /// Whether impossible numbers were left out. The sums are then unknown.
     pub(super) is_damaged: bool,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct LedgerFigures {
 pub(super) struct Files {
     pub(super) slice: Option<Slice>,
     pub(super) ledger: Option<PathBuf>,
-    /// The ledger's file, as processes have it mapped.
+    /// The identity of the ledger's file in the mappings of processes.
     pub(super) mapped: Option<FileId>,
     pub(super) figures: Option<LedgerFigures>,
     /// The error message about the files that cannot be read.
     pub(super) error: Option<String>,
-    /// Whether the files belong to another user and are not readable for this one.
+    /// Whether the files belong to another user and this user cannot read them.
     pub(super) is_private: bool,
 }
 
-/// Reads the files of a slice. `there` is the place of a container's files; its slice file names
-/// them by their paths inside the container. Without root's rights, a file of another user's slice
-/// is read only if it belongs to that user.
+/// Reads the files of a slice. A container's slice file names its files by their paths inside the
+/// container; `there` are their paths on the host. Only root reads every file of another user's
+/// slice. For other users, the file must also belong to the slice's user.
 pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::Files>) -> Files {
     let stranger = user.filter(|user| *user != User::own() && User::own() != User(0));
     let is_safe = |path: &Path| stranger.is_none_or(|user| is_file_of(user, path));

@@ -61,9 +61,8 @@ pub(crate) fn gather(
             (found, machine)
         })
         .collect();
-    // NVML is queried before the ledgers are read: the ledgers then already count the memory that
-    // NVML reports.
-    // that NVML does not know yet.
+    // NVML is queried before the ledgers are read. The ledgers then already count all memory that
+    // NVML reports, and possibly memory that NVML does not report yet.
     drivers.look(found.iter().map(|(_, machine)| machine.clone()).collect());
     let look = Look {
         processes,
@@ -133,7 +132,7 @@ impl LedgerContents {
         ledger: Option<&FileId>,
         processes: &Processes,
     ) -> LedgerContents {
-        // Two containers of one slice may both have a process 1; each process is listed once.
+        // Two containers of one slice may both have a process 1. Each process is listed only once.
         let mut taken = BTreeSet::new();
         let mut seen = |record: &Record| {
             let mut named = processes.find(record.pid, ledger?).into_iter();
@@ -215,8 +214,8 @@ impl Look<'_> {
         status
     }
 
-    /// Returns the slice with which a run's processes were started. The slice file may have been
-    /// edited since.
+    /// Returns the slice with which the run's processes were started, because the slice file may
+    /// have been edited since.
     fn in_force(&self, found: &ListedSlice) -> Option<Slice> {
         let (user, None) = (found.user?, &found.container) else {
             return None;
@@ -264,7 +263,8 @@ impl Look<'_> {
         }
     }
 
-    /// Returns the processes known to be in a slice. Their children are in it too.
+    /// Returns the processes known to be in a slice. Their children are in the slice too, but not
+    /// in the result.
     fn members(&self, found: &ListedSlice, held: Option<&LedgerContents>) -> BTreeSet<u32> {
         let mut members: BTreeSet<u32> = held.iter().flat_map(|held| held.processes()).collect();
         members.extend(found.pid());

@@ -1,6 +1,6 @@
 //! `gpuslice status`: shows the running slices and the memory that each process holds.
-//! Touches: the registry, slice files, ledgers (by reading), /proc, standard output. Never: the
-//! driver, a mapping, a lock for which another process waits.
+//! Touches: the registry, slice files, ledgers (by reading), /proc, standard output; NVML, through
+//! the child process of `driver`. It never takes a lock for which another process waits.
 
 mod containers;
 pub(crate) mod driver;
@@ -67,7 +67,8 @@ means unknown, and error is the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Moves the cursor to the terminal's corner, so that the next output replaces the old.
+/// Moves the cursor to the terminal's top left corner, so that the next output replaces the old
+/// one.
 const HOME: &str = "\x1b[H";
 /// Clears the rest of a line.
 const REST_OF_LINE: &str = "\x1b[K\n";

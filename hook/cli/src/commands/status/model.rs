@@ -38,7 +38,7 @@ pub(crate) struct SliceStatus {
     pub(crate) uncounted: Option<u64>,
     /// The error message about files that cannot be read.
     pub(crate) error: Option<String>,
-    /// Whether these files belong to another user and are not readable for this one.
+    /// Whether the slice's files belong to another user and this user cannot read them.
     #[serde(skip)]
     pub(crate) is_private: bool,
     /// The slice's promise on a unified-memory machine.
@@ -51,7 +51,7 @@ pub(crate) struct SliceStatus {
 }
 
 impl SliceStatus {
-    /// Returns the slice's name if it should be readable but is not.
+    /// Returns the slice's name if its files cannot be read although they should be readable.
     pub(crate) fn unread(&self) -> Option<String> {
         let is_unread = self.error.is_some() && !self.is_private;
         is_unread.then(|| shown_name(&self.name, &self.file))
@@ -81,7 +81,7 @@ pub(crate) fn shown_name(name: &str, file: &Path) -> String {
     }
 }
 
-/// Returns the message about slices that could not be read; None if all could.
+/// Returns the message about slices that could not be read; None if `names` is empty.
 pub(crate) fn not_read(names: &[String]) -> Option<String> {
     match names {
         [] => None,

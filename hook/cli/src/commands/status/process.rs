@@ -1,11 +1,12 @@
 //! Lists the processes of this machine, and finds those that have a ledger mapped.
 //! Touches: /proc, and one page of a ledger that is not on tmpfs (mapped, never read).
 //!
-//! A ledger stores process ids of the processes' own pid namespaces, which may belong to other
-//! processes here. So a process is accepted only if it has mapped the ledger. The ledger is
-//! identified by device and inode: every container's ledger is inode 2 of a tmpfs of its own.
+//! A ledger stores process ids of the processes' own pid namespaces. In this namespace, these ids
+//! may belong to other processes. So a process is accepted only if it has mapped the ledger. The
+//! ledger is identified by device and inode, because every container's ledger is inode 2 of a tmpfs
+//! of its own.
 //!
-//! Law: /proc is read once per snapshot, however many slices and slots there are.
+//! Law: /proc is read once per snapshot, whatever the number of slices and slots.
 
 use super::users::User;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -40,7 +41,7 @@ impl FileId {
     /// Returns the identity of a file that may be mapped.
     pub(super) fn of(path: &Path) -> Option<FileId> {
         let facts = fs::metadata(path).ok()?;
-        // On a layered file system, maps shows another device and inode than stat.
+        // On a layered file system, /proc/PID/maps shows another device and inode than stat.
         let file = File::open(path).ok().filter(|_| facts.is_file());
         let layered = file
             .filter(|file| fstatfs(file).is_ok_and(|found| found.filesystem_type() != TMPFS_MAGIC));
@@ -63,7 +64,7 @@ impl FileId {
         let place = unsafe { mmap(None, length, rights, flags, file, 0) }.ok()?;
         let start = format!("{:x}-", place.as_ptr().addr());
         let maps = fs::read("/proc/self/maps").unwrap_or_default();
-        // SAFETY: unmaps the mapping just made, into which no pointer exists.
+        // SAFETY: unmaps the mapping that was just made; no pointer into it exists.
         let _ = unsafe { munmap(place, length.get()) };
         let maps = String::from_utf8_lossy(&maps).into_owned();
         let line = maps.lines().find(|line| line.starts_with(&start))?;
@@ -153,7 +154,7 @@ impl Processes {
     }
 
     /// Returns the processes of the run's user whose environment names the slice file. Processes of
-    /// other users are ignored: any user can put a path into an environment.
+    /// other users are ignored, because any user can put any path into an environment.
     pub(crate) fn naming(&self, file: &Path, user: u32) -> Vec<u32> {
         let by_slice_file = self.by_slice_file.get_or_init(|| {
             let mut named: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
@@ -177,8 +178,8 @@ impl Processes {
             .collect()
     }
 
-    /// Returns the processes of a container with this first process: those of its cgroup, and those
-    /// of its pid namespace if it has one of its own.
+    /// Returns the processes of the container with this first process: those of its cgroup and, if
+    /// the container has a pid namespace of its own, those of that namespace.
     pub(crate) fn of_container(&self, pid: i32) -> BTreeSet<u32> {
         let Ok(first) = u32::try_from(pid) else {
             return BTreeSet::new();
@@ -224,7 +225,7 @@ impl Processes {
     }
 }
 
-/// Returns the pid namespace of a process; 0 means this process.
+/// Returns the pid namespace of a process. The process id 0 stands for this process.
 fn pid_namespace(pid: u32) -> Option<PathBuf> {
     let process = match pid {
         0 => "self".to_owned(),
@@ -233,7 +234,7 @@ fn pid_namespace(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/pid")).ok()
 }
 
-/// Returns the memory cgroup of a process; None on a host with only cgroup version 1.
+/// Returns the memory cgroup of a process. Returns None on a host that has only cgroup version 1.
 pub(crate) fn cgroup(pid: u32) -> Option<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -267,7 +268,7 @@ pub(crate) fn variable(pid: u32, name_and_equals: &[u8]) -> Option<Vec<u8>> {
     variables.find_map(|variable| variable.strip_prefix(name_and_equals).map(<[u8]>::to_vec))
 }
 
-/// Returns the name of a process. The kernel cuts it after 15 bytes, even inside a character.
+/// Returns the name of a process. The kernel truncates it to 15 bytes, even inside a character.
 pub(crate) fn name(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_as_maps_name_it_whatever_its_file_system_is() {
-        // This test maps its own executable, on a disk or an overlay.
+        // This test maps its own executable, which is on a disk or an overlay.
         let own = std::env::current_exe().unwrap();
         let mapped = read_maps(std::process::id()).unwrap();
         assert!(mapped.files.contains(&FileId::of(&own).unwrap()));

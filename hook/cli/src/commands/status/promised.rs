@@ -38,7 +38,7 @@ impl Promised {
         let (budget, unused) = *folder.held.get(id)?;
         let meminfo = slice.meminfo.as_ref();
         let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
-        // Another user's slice file may name any file, even a pipe without a writer.
+        // Another user's slice file may name any file as its meminfo, even a pipe without a writer.
         let is_known = user == User::own() || meminfo == "/proc/meminfo";
         let host = is_known.then(|| self.host(Path::new(meminfo))).flatten();
         let left = host.map(|host| {
@@ -81,7 +81,7 @@ impl Promised {
 fn read(path: &Path, user: User) -> Option<Folder> {
     let neighbours = match user == User::own() {
         true => Promises::in_folder(path).standing(),
-        // Another user's promises are only read: their owner decides which ones to remove.
+        // Another user's promises are only read, because only their owner may remove them.
         false => {
             let held = promises::read_folder(path).ok()?;
             let all = held.into_iter().map(|held| Neighbour {

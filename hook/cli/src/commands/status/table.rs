@@ -74,8 +74,8 @@ fn slice(slice: &SliceStatus) -> String {
     said
 }
 
-/// Returns one line if no container's programs load the library, else one line per container whose
-/// programs do not.
+/// Returns one line if no container's programs load the library. Otherwise returns one line for
+/// each container whose programs do not load it.
 pub(crate) fn no_slice(whole: Option<&str>, containers: &[ContainerStatus]) -> Vec<String> {
     if let Some(why) = whole {
         return vec![format!("no slice: {}", text::printable(why))];
@@ -119,7 +119,8 @@ pub(crate) fn escaped(processes: &[Escaped]) -> Vec<String> {
     processes.iter().map(line).collect()
 }
 
-/// A difference between the driver's number and the ledger's that exceeds a context's size.
+/// The difference between NVML's number and the ledger's that is reported. It exceeds the size of a
+/// context.
 const DIFFERENCE: u64 = 1 << 30;
 
 /// Returns one line per process for which the driver reports much more than the ledger.
@@ -241,7 +242,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// Formats the kinds with a memory in use.
+/// Formats the kinds of memory that are in use.
 pub(crate) fn kinds(by_kind: &Map<String, Value>) -> String {
     let part = |(kind, bytes): (&String, &Value)| {
         let bytes = Bytes::new(bytes.as_u64().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The table of slices, as printed.
+//! Tests of the printed table of slices.
 
 use super::*;
 use crate::commands::status::containers::ContainerStatus;

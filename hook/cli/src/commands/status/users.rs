@@ -1,7 +1,7 @@
 //! The owners of slices, and the runs of other users.
 //! Touches: the registries of other users (as root), command lines in /proc.
-//! Law: files of another user are read with that user's rights, so that their links and names lead
-//! only to files that this user can open.
+//! Law: files of another user are read with that user's rights only. Links and names in them then
+//! lead only to files that this user can open.
 
 use super::process::Processes;
 use crate::runs::registry::{self, Entry};
@@ -104,7 +104,7 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
     others.collect()
 }
 
-/// Runs code that depends on another user's files, with only that user's rights.
+/// Runs `doing`, which depends on another user's files, with only that user's rights.
 pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
     let own = User::own();
     if user == own || own != User(0) {
@@ -116,8 +116,8 @@ pub(super) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
         .ok()
         .flatten()
         .map_or(Gid::from_raw(user.0), |user| user.gid);
-    // These calls affect this thread, which is the only one, and remove root's capabilities over
-    // files.
+    // These calls affect only this thread, which is the process's only one. They also remove root's
+    // capabilities over files.
     let groups = setfsgid(group);
     let users = setfsuid(Uid::from_raw(user.0));
     let done = doing();

@@ -1,4 +1,4 @@
-//! Headroom that is learned: from the refusals of one run to the TOTAL of the next.
+//! Learned headroom: the refusals of one run lower the TOTAL that the next run sees.
 
 use crate::support::member::{GPU, Member};
 use crate::support::{Home, Installation, eventually, start, told};
@@ -18,7 +18,8 @@ const LEARNS: [&str; 4] = [
     "--headroom=learned",
 ];
 
-/// A run that is refused as often, and what its slice file said.
+/// Runs a slice in which one request is refused for each size in `short_by`. Returns the content of
+/// the slice file.
 fn run(home: &Home, options: &[&str], short_by: &[Bytes]) -> String {
     let mut command = HERE.run(options, "echo $GPUSLICE_CONFIG; read line");
     let (mut child, config) = start(home.of(&mut command).stdin(Stdio::piped()));
@@ -29,7 +30,9 @@ fn run(home: &Home, options: &[&str], short_by: &[Bytes]) -> String {
     }
     drop(child.stdin.take());
     child.wait().unwrap();
-    eventually("learned from", || !fs::exists(&config).unwrap());
+    eventually("the slice file is removed", || {
+        !fs::exists(&config).unwrap()
+    });
     said
 }
 
@@ -67,7 +70,7 @@ fn the_second_start_is_shown_less_by_what_the_first_was_short() {
     assert_eq!(headroom(&home, &[]), list(&["143.00 MiB"]));
     let second = run(&home, &options, &[]);
     assert!(second.contains(&learned(143)), "{second}");
-    // A smaller lesson does not replace a larger one, and does not add to it.
+    // A smaller shortage neither replaces a larger one nor adds to it.
     run(&home, &options, &[Bytes::mib(10)]);
     assert_eq!(headroom(&home, &[]), list(&["143.00 MiB"]));
     run(&home, &options, &[Bytes::mib(150)]);

@@ -1,4 +1,5 @@
-//! Slices beside each other: which ones fit, what is promised, and what a run learns.
+//! Slices that share a machine: which of them fit, which memory is promised, and the headroom that
+//! a run learns.
 //! Touches: simulated machines that several runs share.
 
 mod headroom;

@@ -1,5 +1,5 @@
-//! Slices of one unified-memory machine: admitted while the host can keep its promises, and what
-//! was promised comes back with the run.
+//! Slices on a machine with unified memory. A run is admitted while the host can keep its promises,
+//! and its promise ends with the run.
 
 use crate::support::machine::{Machine, end};
 use crate::support::{Home, Installation, eventually, told};
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("promises"));
 
-/// A simulated GB10: 115.65 GiB are available, 8 stay the host's.
+/// A simulated GB10: 115.65 GiB are available, and 8 GiB of them are reserved for the host.
 fn spark() -> Machine {
     Machine::new(&HERE, "gb10")
 }
@@ -76,9 +76,12 @@ fn an_overcommitted_run_is_warned_and_takes_nothing_from_others() {
         let name = PathBuf::from(slice["promise"].as_str().unwrap());
         let name = name.file_name().unwrap().to_str().unwrap().to_owned();
         let budget: u64 = name.split('.').next().unwrap().parse().unwrap();
-        // What 100 GiB left of 107.65: 121267812 kB less 8.0 GiB less 100 GiB.
+        // The remainder of 107.65 GiB after a run of 100 GiB: 121267812 kB less 8.0 GiB
+        // less 100 GiB.
         assert_eq!(budget, (121_267_812 << 10) - (108u64 << 30), "{option}");
-        eventually("one is left", || spark.records("promises").len() == 1);
+        eventually("one promise is left", || {
+            spark.records("promises").len() == 1
+        });
     }
     end(first);
     spark.is_empty("promises");
@@ -180,7 +183,7 @@ fn a_run_that_follows_another_at_once_does_not_find_the_others_promise() {
 #[test]
 fn what_a_command_left_in_the_background_keeps_the_promise() {
     let spark = spark();
-    // The test kills the sleeper; the minute only ends it when the test has failed.
+    // The test kills the sleeper. The minute ends it only if the test has failed.
     let script = "sleep 60 <&- >&- 2>&- & echo $!";
     let (out, _, status) = told(&mut spark.run(&["--memory=100GiB"], script));
     assert_eq!(status, 0);
@@ -210,7 +213,7 @@ fn on_a_real_machine_a_user_has_one_folder_of_promises() {
     let folder = home.runtime.path().join("gpuslice/promises");
     assert_eq!(own.parent(), Some(folder.as_path()));
     assert_eq!(own.file_name().unwrap().to_str(), Some(listed.trim()));
-    eventually("it is gone", || {
+    eventually("the promise is removed", || {
         fs::read_dir(&folder).unwrap().next().is_none()
     });
 }

@@ -1,4 +1,5 @@
-//! Slices of one card that are started by hand: who fits beside whom, and how a place comes back.
+//! Slices that are started by hand on one card: which of them fit together, and when memory is
+//! free again.
 
 use crate::support::machine::{Machine, end};
 use crate::support::{Installation, spawn, start, told};
@@ -65,7 +66,7 @@ fn a_second_slice_of_one_name_is_told_of_the_first() {
     }
 }
 
-/// A run, then a bare run in the same process, then a second run in the same process.
+/// Starts a run, then a bare run in the same process, then a second run in the same process.
 fn one_after_the_other(machine: &Machine, first: &[&str], then: &[&str], script: &str) -> Command {
     let gpuslice = HERE.executable().display().to_string();
     let mut words = vec![gpuslice.as_str(), "run", "--bare", "--"];
@@ -126,7 +127,7 @@ fn an_ended_slice_with_live_processes_keeps_its_place() {
         kill_left(&out);
         assert!(err.contains(left) && status == 125, "{sim}: {out}{err}");
         machine.is_empty(folder);
-        // Beside the next slice, and after it.
+        // This process outlives its run. It runs beside the next slice, and after it.
         let mut command = machine.run(&[&memory], &next("1GiB", "echo started; exec sleep 60"));
         let mut child = spawn(command.stdout(Stdio::piped()));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -153,7 +154,7 @@ fn an_overcommitted_slice_takes_nothing_from_later_admitted_ones() {
     let (third, _) = machine.slice(&["--memory=20GiB", "--overcommit"]);
     assert_eq!(machine.records("tenants").len(), 2);
     end(first);
-    // What the second was admitted for is what was left: 3.69 GiB.
+    // The second run was admitted for the remaining 3.69 GiB.
     machine.starts(&["--memory=20GiB"]);
     let (_, err, status) = told(&mut machine.run(&["--memory=20.5GiB"], "echo started"));
     assert!(err.contains("has 20.00 GiB left") && status == 125, "{err}");
@@ -165,7 +166,7 @@ fn an_overcommitted_slice_takes_nothing_from_later_admitted_ones() {
 fn of_many_runs_that_start_at_once_as_many_are_admitted_as_the_card_holds() {
     let machine = card();
     let (children, started) = machine.start_at_once(10, "--memory=4GiB");
-    // 23.69 GiB.
+    // The card has 23.69 GiB.
     assert_eq!(started, 5);
     children.into_iter().for_each(end);
     machine.is_empty("tenants");
@@ -182,7 +183,7 @@ fn a_run_that_follows_another_at_once_finds_its_place_free() {
 #[test]
 fn what_a_command_left_in_the_background_keeps_its_place() {
     let machine = card();
-    // The test kills the sleeper; the minute only ends it when the test has failed.
+    // The test kills the sleeper. The minute ends it only if the test has failed.
     let script = "sleep 60 <&- >&- 2>&- & echo $!";
     let (out, _, status) = told(&mut machine.run(&["--memory=20GiB"], script));
     assert_eq!(status, 0);
@@ -193,7 +194,7 @@ fn what_a_command_left_in_the_background_keeps_its_place() {
     machine.is_empty("tenants");
 }
 
-/// The watcher of a run: the process that has its private folder locked open.
+/// The watcher of a run: the process that holds the lock on the run's private folder.
 fn watcher(private: &Path) -> Pid {
     let watches = |pid: &Pid| {
         let open = fs::read_dir(format!("/proc/{pid}/fd"))
@@ -219,7 +220,7 @@ fn a_run_whose_watcher_was_killed_keeps_its_place_until_it_ends() {
     assert_eq!(status, 125, "{err}");
     child.kill().unwrap();
     child.wait().unwrap();
-    // Nobody is left to take the record back, so the next run does.
+    // The watcher is dead, so the next run removes the record.
     machine.starts(&["--memory=20GiB"]);
     assert!(machine.records("tenants").len() <= 1);
 }
@@ -258,7 +259,7 @@ fn runs_on_different_cards_of_one_machine_do_not_meet() {
                 that it uses\n";
     assert!(err.contains(hint), "{err}");
     end(first);
-    // The program sees both, and the slice limits one.
+    // The program sees both cards, and the slice limits one.
     let (first, line) = start(on(&["--device=0=100GiB"], None).stdin(Stdio::piped()));
     assert_eq!(line, "started");
     end(first);
@@ -291,8 +292,8 @@ fn instances_of_a_card_are_cards_of_their_own() {
     end(second);
 }
 
-/// A machine of its own, as far as processes and /run go, for root's eyes: the script is run in it,
-/// with gpuslice where every user can start it.
+/// Runs a script as root with processes and a /run of its own. `gpuslice` is where every user can
+/// execute it.
 fn of_its_own(script: &str) -> Option<(String, String, i32)> {
     if !nix::unistd::geteuid().is_root() {
         return None;
@@ -318,7 +319,8 @@ fn of_its_own(script: &str) -> Option<(String, String, i32)> {
     let prelude = "mount -t tmpfs -o mode=755 none /run; mount -t tmpfs -o mode=1777 none /dev/shm
         export PATH=$0/bin:$PATH LD_LIBRARY_PATH=$0/sim GPUSLICE_SIM=rtx3090
         as() { uid=$1; shift; setpriv --reuid=$uid --regid=$uid --clear-groups \"$@\"; }
-        # Starts a run that stays, and comes back when its command runs. It ends with the namespace.
+        # Starts a run in the background, and returns when its command runs.
+        # The run ends with the namespace.
         stays() { mkfifo -m 666 $0/$1; as $2 gpuslice run --memory $3 --name $1 -- sh -c \"echo > $0/$1; exec sleep 60\" & read line < $0/$1; }
         ";
     let mut command = Command::new("unshare");
@@ -391,7 +393,7 @@ fn a_strangers_forged_records_count_for_nobody_and_roots_gc_removes_them() {
         ls | wc -l
         as 65532 gpuslice run --memory 15GiB -- echo started
         gpuslice gc > /dev/null; ls | wc -l
-        # Whoever holds the lock on the folder costs others two seconds.
+        # A user who holds the lock on the folder delays other runs by two seconds.
         as 65533 flock /run/gpuslice/tenants sleep 30 &
         as 65532 gpuslice run --memory 15GiB -- echo started
         as 65532 gpuslice run --memory 16GiB -- echo started";
@@ -420,8 +422,8 @@ fn without_roots_folder_the_runs_of_one_user_see_each_other() {
 
 #[test]
 fn a_stranger_does_not_keep_roots_run_by_naming_its_folder() {
-    // A watcher that does not see what `left` leaves behind removes its folder within the second
-    // that is waited. The strangers end with the namespace.
+    // The test waits one second. A watcher that misses the process in `left` removes the folder in
+    // that second. The strangers end with the namespace.
     let script = "exec 3>&2; unset GPUSLICE_SIM; config() { gpuslice run --sim rtx3090 --memory 8GiB --name $1 -- sh -c \"$2\"; }
         set -- $(config left 'setpriv --reuid=65533 --regid=65533 --clear-groups sleep 60 <&- >&- 2>&- & echo $!; dirname $GPUSLICE_CONFIG')
         left=$1 folder=$2
@@ -433,6 +435,6 @@ fn a_stranger_does_not_keep_roots_run_by_naming_its_folder() {
     let Some((out, err, _)) = of_its_own(script) else {
         return;
     };
-    // What root's run has started itself and goes on as another user keeps it.
+    // A process that root's run has started keeps the folder, even if it continues as another user.
     assert_eq!(out, "kept\ngone\ngone\n", "{err}");
 }

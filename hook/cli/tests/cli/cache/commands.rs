@@ -17,7 +17,7 @@ fn what_was_read_is_gone_and_reads_the_same() {
     let folder = folder();
     let path = folder.path().join("model.gguf");
     cached(&path, 5 * MIB + 17);
-    assert!(resident(&path) >= 5 << 20, "the test has cached nothing");
+    assert!(resident(&path) >= 5 << 20, "the file is not cached");
     let (said, status) = drop_cache(&[&path], &[]);
     let file = only(&said);
     assert_eq!(
@@ -175,18 +175,19 @@ fn what_is_not_there_or_no_file_is_named_and_fails() {
     assert_eq!(why(0), "No such file or directory (os error 2)");
     assert_eq!(why(1), "is a pipe, which has no page cache of its own");
     assert_eq!(status, 1);
-    // In a folder it is nobody's wish.
+    // In a folder such a file was not named by the caller, so it is no error.
     assert_eq!(drop_cache(&[folder.path()], &["--all"]).1, 0);
 }
 
-/// gpuslice as a user who owns nothing here; only root can become that.
+/// Runs gpuslice as a user who owns no file here. Only root can change to that user.
 fn as_nobody(arguments: &[&str], path: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     // The path to the executable may lead through folders that only its owner may enter.
     let copy = Path::new("/dev/shm").join(format!("gpuslice-nobody-{}", std::process::id()));
     if !copy.exists() {
-        // By another process: what this one writes is busy while any child of its has it open.
+        // `cp` makes the copy. If this process wrote it, each child forked meanwhile would have it
+        // open for writing, and it could not be executed.
         let built = env!("CARGO_BIN_EXE_gpuslice");
         let copied = Command::new("cp").arg(built).arg(&copy).status().unwrap();
         assert!(copied.success());
@@ -198,7 +199,7 @@ fn as_nobody(arguments: &[&str], path: &Path) -> Command {
 #[test]
 fn who_may_not_know_is_told_that_and_never_a_guess() {
     if !nix::unistd::geteuid().is_root() {
-        // Without root there is one user only, who may know.
+        // Without root there is only one user, and that user may know.
         return;
     }
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -227,7 +228,7 @@ fn who_may_not_know_is_told_that_and_never_a_guess() {
         state(&said, "/secret.bin"),
         ("unreadable".into(), Value::Null)
     );
-    // It may drop what it may read, and cannot see whether it has.
+    // This user may drop a file that it can read, but cannot see whether the pages are gone.
     let (said, status) = json(&mut as_nobody(&["drop-cache"], folder.path()));
     assert_eq!((status, state(&said, "/a.bin").0), (1, "unknown".into()));
     assert_eq!(resident(&path), 0);
@@ -262,7 +263,7 @@ fn through_an_overlay_the_pages_below_are_counted_and_dropped() {
     let mut said = serde_json::Deserializer::from_str(&out).into_iter::<Value>();
     let (shown, dropped) = (said.next().unwrap().unwrap(), said.next().unwrap().unwrap());
     assert_eq!(only(&shown)["counted_by"], "mincore");
-    // The kernel may have taken back some of its 6 MiB.
+    // The kernel may have evicted some of the 6 MiB.
     let before = only(&shown)["before"].as_u64();
     assert!(
         before.is_some_and(|before| (3 << 20..=6 << 20).contains(&before)),

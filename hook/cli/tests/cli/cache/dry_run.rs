@@ -1,4 +1,4 @@
-//! What `gpuslice drop-cache --dry-run` says is what a real run says.
+//! `gpuslice drop-cache --dry-run` reports the same result as a real run.
 
 use crate::support::cached::{
     MAPS, MIB, cached, drop_cache, end, folder, gpuslice, only, python, resident,
@@ -25,7 +25,7 @@ fn a_dry_run_says_it_and_drops_nothing() {
     );
 }
 
-/// A dry run, and then a real one: what they say of each file.
+/// Runs first a dry run and then a real one. Returns their reports of the file.
 fn both(path: &Path, options: &[&str]) -> [(Value, i32); 2] {
     let of = |(said, status): (Value, i32)| {
         let file = only(&said);
@@ -42,7 +42,8 @@ fn both(path: &Path, options: &[&str]) -> [(Value, i32); 2] {
 fn a_dry_run_says_what_a_real_run_says() {
     let folder = folder();
     let path = folder.path().join("model.safetensors");
-    // Nobody has it mapped, one has it mapped and untouched, one has touched all, or a part.
+    // The file is not mapped at all, mapped but not touched, touched as a whole, or touched in
+    // part.
     cached(&path, 4 * MIB);
     let [dry, real] = both(&path, &[]);
     assert_eq!(dry, (serde_json::json!(["dropped", 0, null, []]), 0));
@@ -65,7 +66,7 @@ fn a_dry_run_says_what_a_real_run_says() {
         );
         assert_eq!(text.contains(&line), left > 0, "{text}");
         assert!(text.ends_with("would drop 0 B of 0 files\n"), "{text}");
-        // Two have it: one is asked to give it back.
+        // Two processes have mapped it, and one of them is asked to page it out.
         let pid = holder.id().to_string();
         let other = python(MAPS, &[&path]);
         let [dry, real] = both(&path, &["--live", &pid]);

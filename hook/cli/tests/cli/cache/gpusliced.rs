@@ -1,5 +1,5 @@
-//! `gpusliced`, with programs that no preload reaches and that are killed. It watches a whole
-//! filesystem, where other tests have files: so the names here are this process's own.
+//! `gpusliced`, with programs that no preload reaches and that are killed. The daemon watches a
+//! whole filesystem, on which other tests have files. So the file names contain this process's pid.
 
 use crate::support::{spawn, start, told};
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 const SIZE: usize = 8 << 20;
 
-/// A suffix, or a name with one, that files of another run of these tests do not have: its daemon
-/// would drop them first.
+/// Returns a name or a suffix that no other run of these tests uses. The daemon of another run
+/// would otherwise drop these files first.
 fn own(name: &str) -> String {
     format!("{name}{}", std::process::id())
 }
 
-/// The daemon, and what it says.
+/// The daemon, and its messages.
 struct Daemon {
     process: Child,
     said: BufReader<ChildStderr>,
@@ -28,7 +28,7 @@ struct Daemon {
 
 impl Daemon {
     fn start(folder: &Path, config: &str) -> Daemon {
-        // It is the same executable by another name.
+        // The daemon is the same executable under another name.
         let named = folder.join("gpusliced");
         fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), &named).unwrap();
         let file = folder.join("gpusliced.toml");
@@ -40,7 +40,7 @@ impl Daemon {
         Daemon { process, said }
     }
 
-    /// One that watches already, for files of 4 MiB with this suffix.
+    /// Starts a daemon that already watches, for files of at least 4 MiB with this suffix.
     fn watching(folder: &Path, suffix: &str, settle_seconds: f64) -> Daemon {
         let config = format!(
             "paths = [{folder:?}]\nsmallest = \"4MiB\"\nsuffixes = [\"{suffix}\"]\nsettle_seconds = {settle_seconds:?}\n"
@@ -50,13 +50,16 @@ impl Daemon {
         daemon
     }
 
-    /// Reads until a line has `part` in it; the lines on the way, and that one.
+    /// Reads until a line contains `part`. Returns the lines before it, and the line itself.
     fn until(&mut self, part: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
             let read = self.said.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended before it said \"{part}\": {lines:?}");
+            assert!(
+                read > 0,
+                "the daemon ended before it printed \"{part}\": {lines:?}"
+            );
             lines.push(line);
             if lines.last().is_some_and(|line| line.contains(part)) {
                 return lines;
@@ -73,7 +76,7 @@ impl Drop for Daemon {
 }
 
 fn folder() -> TempDir {
-    // A link to the executable is made in it, and it is on a device.
+    // The folder is on a device, and the executable can be linked into it.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -95,12 +98,13 @@ fn resident(path: &Path) -> u64 {
     said.get("before").unwrap().as_u64().unwrap()
 }
 
-/// Nobody has dropped the file. The kernel may have taken back some of its pages.
+/// Whether the file is still cached. The kernel may have evicted some of its pages.
 fn is_cached(path: &Path) -> bool {
     resident(path) > SIZE as u64 / 2
 }
 
-/// How a scanner opens files. Children of other tests must not inherit them: they would keep them.
+/// How a scanner opens files. Children of other tests must not inherit the descriptors, because
+/// they would keep the files open.
 fn opened() -> EventFFlags {
     EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC
 }
@@ -120,19 +124,21 @@ fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
     assert_eq!(status, 0, "{said}");
     let mut daemon = Daemon::watching(folder.path(), &own("weights"), 0.2);
 
-    // What was written and closed is dropped, and is on the device before.
+    // A file that was written and closed is dropped, but only after it is on the device.
     let model = folder.path().join(own("model.weights"));
     write(&model);
     daemon.until(&(own("/model.weights") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
 
-    // While the static program has it mapped, others that read it and close it change nothing.
+    // While the static program has the file mapped, other programs that read and close it change
+    // nothing.
     let (mut child, said) = start(Command::new(&holder).arg(&model).stdin(Stdio::piped()));
     assert_eq!(said, "ready");
     read(&model);
     let marker = folder.path().join(own("marker.weights"));
     write(&marker);
-    // It was closed after the model was, and by now is dropped: the model's turn is over as well.
+    // The marker was closed after the model and is dropped, so the daemon has already handled the
+    // model.
     let on_the_way = daemon.until(&(own("/marker.weights") + ", 0 B left"));
     let of_the_model = |line: &&String| line.contains(&own("/model.weights"));
     assert_eq!(on_the_way.iter().find(of_the_model), None);
@@ -165,7 +171,8 @@ fn other_files_and_small_ones_stay() {
 fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
     let folder = folder();
     let mut daemon = Daemon::watching(folder.path(), &own("scanned"), 0.0);
-    // A scanner: what it is told of is open in it, and nobody is told when it closes that.
+    // A scanner gets an open descriptor for each file that it is notified of. No event reports when
+    // it closes that descriptor.
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC;
     let scanner = Fanotify::init(group, opened()).unwrap();
     let whole = MarkFlags::FAN_MARK_ADD;
@@ -174,7 +181,7 @@ fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
     daemon.until(&(own("/model.scanned") + ", 0 B left"));
     let mask = MaskFlags::FAN_CLOSE;
     (scanner.mark(whole, mask, nix::fcntl::AT_FDCWD, Some(&model))).unwrap();
-    // The scanner has it open before the daemon hears that it was closed.
+    // The scanner has the file open before the daemon learns that the file was closed.
     let pid = Pid::from_raw(i32::try_from(daemon.process.id()).unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
     let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
@@ -182,14 +189,15 @@ fn who_also_watches_and_lets_go_later_keeps_nothing_in_the_page_cache() {
     read(&model);
     let open_in_it = scanner.read_events().unwrap();
     assert_eq!(open_in_it.len(), 1);
-    // Closed later: when it is dropped, the daemon has heard of the model.
+    // The marker is closed after the model. When the marker is dropped, the daemon has handled the
+    // model.
     let marker = folder.path().join(own("marker.scanned"));
     write(&marker);
     kill(pid, Signal::SIGCONT).unwrap();
     let on_the_way = daemon.until(&(own("/marker.scanned") + ", 0 B left"));
     let of_the_model = |line: &&String| line.contains(&own("/model.scanned"));
     assert_eq!(on_the_way.iter().find(of_the_model), None);
-    // It tries again for some seconds, and not for ever.
+    // The daemon tries again for some seconds, but not forever.
     drop(open_in_it);
     daemon.until(&(own("/model.scanned") + ", 0 B left"));
     assert_eq!(resident(&model), 0);
@@ -247,7 +255,8 @@ fn a_file_that_a_container_knows_by_another_path_is_tried_again() {
     assert_eq!((out, err, status), (format!("{SIZE}\n"), String::new(), 0));
     let open_in_it = scanner.read_events().unwrap();
     kill(pid, Signal::SIGCONT).unwrap();
-    // Closed later and dropped already: the model's first turn is over, too, and it was in use.
+    // The marker is closed after the model and is dropped. So the daemon has tried the model once,
+    // and the model was in use.
     write(&folder.path().join(format!("marker.{suffix}")));
     let on_the_way = daemon.until(&dropped("marker"));
     let of_the_model = |line: &&String| line.contains(&format!("/model.{suffix}"));

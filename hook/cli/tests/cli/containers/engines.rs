@@ -1,6 +1,6 @@
-//! What `gpuslice runtime configure` writes is read by the real engines as it is meant: Debian's
-//! containerd and podman, with Debian's own files.
-//! Touches: the engines' executables, where they are installed; files of its own.
+//! Debian's containerd and podman understand the files that `gpuslice runtime configure` writes.
+//! The tests start from Debian's own configuration files.
+//! Touches: the executables of the engines, if installed; files of its own.
 
 use crate::support::{Installation, told};
 use std::fs;
@@ -16,13 +16,13 @@ struct Engine {
 }
 
 impl Engine {
-    /// None where the engine is not installed, which is then said.
+    /// Returns `None` and prints a line if the engine is not installed.
     fn new(program: &str) -> Option<Engine> {
         if Command::new(program).arg("--version").output().is_err() {
             eprintln!("not run: {program} is not installed (tests/setup.sh containers)");
             return None;
         }
-        // Each test has its own: they run at once.
+        // The tests run in parallel, so each has an installation of its own.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let here = Installation::new(&format!("engines-{program}-{count}"));
@@ -51,7 +51,7 @@ impl Engine {
     }
 }
 
-/// Debian's file, from its package where that is installed.
+/// The configuration file of Debian's package; a copy of its text if the package is not installed.
 fn debian() -> String {
     let installed = fs::read_to_string("/etc/containerd/config.toml");
     let usual = "version = 2\n\n[plugins]\n  [plugins.\"io.containerd.grpc.v1.cri\"]\n    \
@@ -91,7 +91,7 @@ fn containerd_reads_its_file_as_it_is_meant() {
         ours["pod_annotations"].to_string().trim(),
         "[\"gpuslice.io/*\"]"
     );
-    // It is a whole specification, containerd's own, and has our hooks.
+    // The file is containerd's own complete specification with our hooks added.
     let text = fs::read_to_string(&spec).unwrap();
     let read: serde_json::Value = serde_json::from_str(&text).unwrap();
     let hooks = &read["hooks"]["createRuntime"];
@@ -113,15 +113,15 @@ fn containerd_reads_its_file_as_it_is_meant() {
     let runtime = engine.here.folder.join("gpuslice-runtime");
     let ours = handler(&dumped);
     assert_eq!(ours["options"]["BinaryName"].as_str(), runtime.to_str());
-    assert!(!spec.exists(), "what nothing names any more is gone");
+    assert!(!spec.exists(), "a file that is no longer named was kept");
 
     engine.configure("containerd", &file, &["--remove"]);
     assert_eq!(dump().to_string(), before.to_string());
     assert_eq!(fs::read_to_string(&file).unwrap(), debian());
 }
 
-/// What nvidia-ctk 1.20 leaves: the main file imports the folder, and its file has a table of the CRI
-/// plugin with handler `nvidia`, and with a copy of what the main file has.
+/// The file that nvidia-ctk 1.20 writes into the folder that the main file imports. It has a table
+/// of the CRI plugin with the handler `nvidia`, and copies of the main file's handlers.
 fn nvidia_ctk(copied: &str) -> String {
     format!(
         r#"version = 2
@@ -141,7 +141,7 @@ fn nvidia_ctk(copied: &str) -> String {
     )
 }
 
-/// A configuration of containerd that imports what nvidia-ctk has written.
+/// A containerd configuration that imports the file that nvidia-ctk has written.
 fn beside_nvidia(engine: &Engine) -> (PathBuf, PathBuf) {
     let (file, imported) = (
         engine.path("config.toml"),
@@ -171,7 +171,7 @@ fn containerd_is_not_said_to_give_slices_when_an_imported_file_wins() {
         imported.display()
     );
     assert!(said.ends_with(&wanted), "{said}");
-    // nvidia-ctk has run again, and copied it.
+    // nvidia-ctk has run again, and has copied our handler.
     let text = fs::read_to_string(&file).unwrap();
     let start = text.find("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.gpuslice]");
     let handler = text[start.unwrap()..].split("\n\n").next().unwrap();
@@ -183,7 +183,7 @@ fn containerd_is_not_said_to_give_slices_when_an_imported_file_wins() {
     );
     assert!(said.contains("does not run NVIDIA's runtime"), "{said}");
 
-    // What the copy names stays, or containerd would not start.
+    // A file that the copy names is kept, because containerd would not start without it.
     let said = engine.configure("containerd", &file, &["--remove"]);
     let spec = engine.path("gpuslice-base-spec.json");
     assert!(spec.exists());
@@ -200,7 +200,7 @@ fn containerd_is_not_said_to_give_slices_when_an_imported_file_wins() {
             .args(["config", "dump"]),
     );
     assert_eq!(dumped.2, 0, "{}", dumped.1);
-    // nvidia-ctk has run again, from a file without ours.
+    // nvidia-ctk has run again, on a main file without our handler.
     fs::write(&imported, nvidia_ctk("")).unwrap();
     let said = engine.configure("containerd", &file, &["--remove"]);
     assert!(!spec.exists(), "{said}");
@@ -237,7 +237,7 @@ fn the_wrapper_does_not_take_the_place_of_a_runtime_that_it_would_not_run() {
         "{err}"
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
-    // By hooks the handler runs NVIDIA's, and so brings the GPU.
+    // With hooks, the handler runs NVIDIA's runtime, which adds the GPU.
     let said = engine.configure("containerd", &file, &[]);
     assert!(!said.contains("does not run NVIDIA's runtime"), "{said}");
 }

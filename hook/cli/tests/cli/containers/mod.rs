@@ -1,5 +1,5 @@
-//! Container engines that are configured, and the slices that the OCI hook makes.
-//! Touches: hosts of their own, below folders of the tests.
+//! The configuration of container engines, and the slices that the OCI hook creates.
+//! Touches: simulated hosts, each below a folder of its test.
 
 mod engines;
 mod runtime;

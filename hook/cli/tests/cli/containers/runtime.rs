@@ -1,4 +1,5 @@
-//! `gpuslice runtime configure --dry-run` says what the same call then does, and does nothing.
+//! `gpuslice runtime configure --dry-run` reports the changes that the same call would make, and
+//! makes none of them.
 
 use crate::support::{Installation, told};
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| {
     for name in ["gpuslice-hook", "gpuslice-runtime"] {
         symlink("/bin/true", here.folder.join(name)).unwrap();
     }
-    // A containerd whose configuration in effect is its file, and the specification of ctr.
+    // A containerd whose effective configuration is its file, and a ctr that prints a
+    // specification.
     program("containerd", "cat \"$2\"");
     program("ctr", "echo '{\"ociVersion\":\"1.0.2\"}'");
     here
@@ -32,7 +34,7 @@ fn program(name: &str, script: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A folder of configurations.
+/// Makes a folder of configuration files.
 fn place() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     let files = [
@@ -67,7 +69,7 @@ fn configure(place: &TempDir, options: &[&str], is_dry: bool) -> Command {
     command
 }
 
-/// Every file of a folder.
+/// Reads every file of a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -80,7 +82,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// The lines about what is done, as a dry run and as a real run word them.
+/// The lines that report a change, worded alike for a dry run and a real run.
 fn deeds(said: &str) -> Vec<String> {
     let words = [
         "made ",
@@ -158,7 +160,7 @@ fn a_dry_run_fails_where_the_run_could_not_write() {
         "gpuslice: cannot write {folder}/daemon.json: Read-only file system (os error 30)\n"
     );
     assert_eq!((err, status), (said, 125), "{out}");
-    // The rehearsal shows the changes that come before the failure.
+    // The dry run shows the changes that precede the failure.
     assert!(
         out.contains(&format!("+++ {folder}/daemon.json\n")),
         "{out}"

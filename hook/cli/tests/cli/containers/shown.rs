@@ -1,4 +1,5 @@
-//! `gpuslice status` and `gpuslice gc` of slices that the OCI hook has made, on a host of its own.
+//! `gpuslice status` and `gpuslice gc` for slices that the OCI hook has created, on a simulated
+//! host.
 
 #[allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #[path = "../../../../../tests/containers/src/patience.rs"]
@@ -41,7 +42,7 @@ impl Host {
         HostPaths::below(self.root.path())
     }
 
-    /// A container as the hook leaves it, whose first process is `process`.
+    /// Records a container as the hook does, with `process` as its first process.
     fn container(&self, id: &str, process: &Sleeper) {
         let places = self.places();
         let owner = InitProcess::of(i32::try_from(process.0.id()).unwrap()).unwrap();
@@ -100,7 +101,7 @@ impl Host {
     }
 }
 
-/// A process that ends with its handle.
+/// A process that is killed when its handle is dropped.
 struct Sleeper(Child);
 
 impl Drop for Sleeper {
@@ -109,7 +110,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// A container's first process: longer than any test, which kills it.
+/// Starts a container's first process. It outlasts every test; the test kills it.
 fn sleeper() -> Sleeper {
     let mut sleep = Command::new("sleep");
     let sleep = sleep.arg("1000").stdin(Stdio::null());
@@ -126,7 +127,7 @@ fn said(text: &str) -> (String, String, i32) {
     (text.to_owned(), String::new(), 0)
 }
 
-/// What is said of a container that was the last of its slice.
+/// The messages about the removal of a container that was the last of its slice.
 fn gone(id: &str) -> String {
     format!("removed container {id}\nremoved slice {id}\n")
 }
@@ -175,14 +176,14 @@ fn gc_removes_unreadable_records_only_by_force_of_dead_containers() {
     host.container("living", &living);
     host.container("cut", &other);
     host.container("dead", &dead);
-    // Cut behind the process, as by a full disk.
+    // The record is cut off after the process, as a full disk would leave it.
     let cut = host.places().slice("cut");
     let text = fs::read_to_string(&cut).unwrap();
     let end = text.find(",\"bundle\"").unwrap();
     fs::write(&cut, &text[..end]).unwrap();
     drop(dead);
     let (out, err, status) = host.told(&["gc", "--force"]);
-    // What is dead goes all the same.
+    // The dead container is removed all the same.
     assert_eq!((out, status), (gone("dead"), 125));
     let begins = format!("gpuslice: {} is not a valid slice record (", cut.display());
     let sign = format!("its process {} still runs", other.0.id());
@@ -209,7 +210,7 @@ fn gc_removes_unreadable_records_only_by_force_of_dead_containers() {
     assert_eq!(left(&host.places().ledgers()), 0);
 }
 
-/// Not a test: a process of a container, in a pid namespace of its own.
+/// Not a test: runs as a process of a container, in a pid namespace of its own.
 #[test]
 #[ignore = "a process of another test"]
 fn a_member_of_a_container() {
@@ -222,8 +223,8 @@ fn a_member_of_a_container() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// A process that calls itself 1 and holds so many GiB of a container's slice: `unshare`, and its
-/// number here.
+/// Starts a process that has the pid 1 in its namespace and holds that many GiB of a container's
+/// slice. Returns the `unshare` process and the pid here.
 fn member_of(ledger: &Path, gib: u64) -> (Sleeper, u32) {
     let mut command = Command::new("unshare");
     command
@@ -251,7 +252,8 @@ fn each_containers_process_is_shown_in_its_own_slice_alone() {
         eprintln!("not run: only root can mount the ledgers of containers");
         return;
     }
-    // A thread of its own takes its mounts along: other tests run in the thread that began this one.
+    // The mounts belong to a thread of their own, because other tests run in the thread that began
+    // this one.
     let own = std::thread::spawn(containers_processes_in_mounts_of_their_own);
     own.join().unwrap();
 }
@@ -271,7 +273,11 @@ fn containers_processes_in_mounts_of_their_own() {
         })
         .collect();
     let inode = |name: &str| fs::metadata(host.places().ledger_file(name)).unwrap().ino();
-    assert_eq!(inode("conta"), inode("contb"), "nothing is tested");
+    assert_eq!(
+        inode("conta"),
+        inode("contb"),
+        "the two ledgers need one inode number"
+    );
     let (json, _, _) = host.told(&["status", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     let shown = |slice: usize| {

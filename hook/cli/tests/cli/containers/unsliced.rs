@@ -1,5 +1,5 @@
-//! `gpuslice status` of a container that started without its slice because the host
-//! failed (`on-error` = `"start"`), on a host of its own.
+//! `gpuslice status` for a container that started without its slice because the host failed
+//! (`on-error` = `"start"`), on a simulated host.
 
 use crate::support::{Home, Installation, told};
 use gpuslice_host::base::paths::HostPaths;

@@ -1,4 +1,4 @@
-//! The files that packages ship say what gpuslice does.
+//! The files that packages ship agree with gpuslice.
 
 use gpuslice_cli::base::hook_entry::{self, When};
 use gpuslice_hook::request::annotations::{self, AnnotatedRequest};
@@ -36,8 +36,8 @@ fn golden_hooks_are_what_runtime_configure_writes() {
     assert_eq!(shipped.count(), files.len());
 }
 
-/// The schema of oci-hooks(5), version 1.0.0, by which podman and CRI-O read the folder with the same
-/// library; podman itself runs in tests/containers.
+/// Checks the folder against the schema of oci-hooks(5), version 1.0.0. podman and CRI-O read it
+/// with the same library. tests/containers runs podman itself.
 #[test]
 fn hooks_say_nothing_that_an_engine_would_not_understand() {
     let only = |object: &serde_json::Value, known: &[&str]| {
@@ -61,7 +61,7 @@ fn hooks_say_nothing_that_an_engine_would_not_understand() {
             assert!(file["hook"]["path"].as_str().unwrap().starts_with('/'));
             let env = file["hook"]["env"].as_array().unwrap();
             assert!(env.iter().all(|one| one.as_str().unwrap().contains('=')) && !env.is_empty());
-            // Each file has one list of arguments, and so one stage: the one that it names last.
+            // Each file has one list of arguments, so it has one stage: the last argument names it.
             let stages = file["stages"].as_array().unwrap();
             let arguments = file["hook"]["args"].as_array().unwrap();
             assert_eq!((stages.len(), arguments.last()), (1, stages.first()));
@@ -89,7 +89,7 @@ fn the_policy_that_is_shipped_changes_nothing_and_every_key_in_it_is_one() {
     assert!(all.thresholds.full.is_some() && all.thresholds.freed.is_some());
 }
 
-/// The least memory that the driver reports of a card that is sold with 16 GiB (a T4).
+/// The smallest memory that the driver reports for a card sold with 16 GiB (a T4).
 const CARD: u64 = 15_360 << 20;
 
 #[test]
@@ -116,7 +116,7 @@ fn the_slices_of_the_example_fit_together_on_a_card_of_16_gib() {
         sum += memory << 30;
     }
     assert!(sum <= CARD);
-    // Nothing but a limit puts a GPU into a container.
+    // Only a limit assigns a GPU to a container.
     assert_eq!(pod.matches("nvidia.com/gpu: 1").count(), 2);
 }
 
@@ -170,7 +170,8 @@ fn services_run_what_packages_install() {
     }
 }
 
-/// `make` of the tree with what a build leaves, in a folder of its own; cargo is a program that fails.
+/// Runs `make` of this tree on the output of a build, in a folder of its own. `cargo` is replaced
+/// by a program that fails.
 fn make(target: &Path, root: &Path, prefix: &str, rule: &str) -> (bool, String) {
     let output = Command::new("make")
         .current_dir(packaging(".."))
@@ -184,7 +185,7 @@ fn make(target: &Path, root: &Path, prefix: &str, rule: &str) -> (bool, String) 
     (output.status.success(), said)
 }
 
-/// The files below a folder.
+/// Lists the files below a folder.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -224,7 +225,7 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
         let (done, said) = make(&target, &root, prefix, "install");
         assert!(done, "{said}");
         let at = |path: &str| root.join(prefix.trim_start_matches('/')).join(path);
-        // A machine with a GPU has no use for the simulated driver.
+        // A machine with a GPU does not need the simulated driver.
         assert!(!at("lib/gpuslice/sim").exists());
         let (done, said) = make(&target, &root, prefix, "install-sim");
         assert!(done, "{said}");
@@ -236,7 +237,7 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
             text.contains(&format!("\"{prefix}/bin/gpuslice-hook\"")),
             "{text}"
         );
-        // podman and CRI-O read that by themselves.
+        // podman and CRI-O read such a folder without being configured.
         let read = |path: &PathBuf| path.to_string_lossy().contains("oci/hooks.d");
         assert!(!installed.iter().any(read), "{installed:?}");
         for path in &installed {
@@ -282,6 +283,6 @@ fn the_daemons_example_is_installed_and_understood() {
     assert!(config.exists());
     let makefile = read("../Makefile");
     assert!(makefile.contains("packaging/examples/*"));
-    // Without a configuration the unit must fail, and not be skipped without a word.
+    // Without a configuration the unit must fail visibly. A condition would skip it silently.
     assert!(!read("systemd/gpusliced.service").contains("Condition"));
 }

@@ -1,5 +1,5 @@
-//! The man pages and completion scripts that packages ship are those of this command line.
-//! `make goldens` writes them. What the documents in the tree show can be typed as it stands.
+//! The man pages and completion scripts that packages ship match this command line; `make goldens`
+//! writes them. Commands that the documents show can be typed as printed.
 
 use clap::CommandFactory;
 use gpuslice_cli::cli::Cli;
@@ -74,7 +74,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every document, and the files of the examples, whose comments show commands.
+/// Every document, and the files of the examples, because their comments show commands.
 fn documents() -> Vec<(String, String)> {
     let mut paths = vec![PathBuf::from("CONTRIBUTING.md")];
     for folder in [
@@ -101,7 +101,7 @@ fn documents() -> Vec<(String, String)> {
                 .join("README.md"),
         );
     }
-    // History names what has gone.
+    // The changelog names files and commands that no longer exist.
     paths.retain(|path| path != Path::new("CHANGELOG.md"));
     let read = |path: PathBuf| {
         let text = fs::read_to_string(workspace().join(&path)).ok()?;
@@ -110,7 +110,7 @@ fn documents() -> Vec<(String, String)> {
     paths.into_iter().filter_map(read).collect()
 }
 
-/// What is set as code in a document: lines of blocks, and words between backticks.
+/// Returns the code in a document: lines of code blocks, and words between backticks.
 fn code(text: &str) -> Vec<String> {
     let (mut code, mut block) = (Vec::new(), false);
     for line in text.lines() {
@@ -126,7 +126,8 @@ fn code(text: &str) -> Vec<String> {
     code
 }
 
-/// The command line takes it: `--help` behind it is reached, and not an error before.
+/// Checks that the command line accepts the words: with `--help` appended, no error comes before
+/// the help.
 fn is_taken(words: &[&str]) -> Result<(), String> {
     let end = words
         .iter()
@@ -138,7 +139,7 @@ fn is_taken(words: &[&str]) -> Result<(), String> {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&asked.stderr);
-    // Prose names an option without its value; that there is such an option is what counts.
+    // Prose names an option without its value. It is enough that the option exists.
     match asked.status.success() || said.contains("a value is required for") {
         true => Ok(()),
         false => Err(said.into_owned()),
@@ -153,11 +154,12 @@ fn the_commands_that_documents_show_are_taken_by_the_command_line() {
             let Some(command) = line.strip_prefix("gpuslice ") else {
                 continue;
             };
-            // `[SLICE or PID] [--watch]`, `run|check`, `...`: a synopsis, not a command.
+            // `[SLICE or PID] [--watch]`, `run|check` and `...` show a synopsis, not a command.
             if command.contains(['[', '|', '…', '<']) || command.contains("...") {
                 continue;
             }
-            // Inside of a shell's quotes, or with its operators, only the front is ours.
+            // Where a shell operator or a closing bracket follows, only the words before it belong
+            // to gpuslice.
             let command = command.split(['>', ';', '&', ')']).next().unwrap();
             let filled = command.replace("PID", "1").replace("SIZE", "8GiB");
             let words: Vec<&str> = filled.split_whitespace().collect();
@@ -205,7 +207,7 @@ fn the_files_that_documents_name_are_there() {
                 continue;
             }
             seen += 1;
-            // From the top, or from where the document is.
+            // The path is relative to the top of the repository, or to the document.
             let beside = Path::new(&document).with_file_name(&word);
             let there = [Path::new(&word), &beside].map(|path| workspace().join(path).exists());
             assert!(there.contains(&true), "{document}: there is no {word}");

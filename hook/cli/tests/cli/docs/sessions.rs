@@ -1,4 +1,4 @@
-//! Sessions with gpuslice: help, and what a person is told who has mistyped something.
+//! Recorded sessions with gpuslice: help, and the errors for mistyped commands.
 
 use crate::support::{Home, Installation};
 
@@ -7,11 +7,11 @@ fn the_sessions_go_as_they_are_written() {
     let here = Installation::new("cli");
     let folder = here.folder.with_file_name("work");
     std::fs::create_dir_all(&folder).unwrap();
-    // Sessions only name these two.
+    // The sessions name these two programs but never run them.
     for name in ["gpuslice-hook", "gpuslice-runtime"] {
         std::os::unix::fs::symlink("/bin/true", here.folder.join(name)).unwrap();
     }
-    // Their slices are nobody else's to see, and what they teach nobody's to remember.
+    // No other test sees the slices of these sessions, or remembers the headroom that they learn.
     let home = Home::new();
     cases(&here, &home).case("tests/cmd/*.trycmd");
 }

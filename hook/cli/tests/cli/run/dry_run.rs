@@ -1,5 +1,5 @@
-//! `gpuslice run --dry-run` prints the plan of a run: same warnings, refusals and exit status as the
-//! run, and nothing is written or started.
+//! `gpuslice run --dry-run` prints the plan of a run, with the run's warnings, refusals and exit
+//! status. It writes nothing and starts nothing.
 
 use crate::support::machine::{Machine, end};
 use crate::support::{Home, Installation, told};
@@ -22,13 +22,13 @@ fn below(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// The files that a run could leave: those of this test's home, and the host's.
+/// The files that a run could leave behind: in this test's home, and on the host.
 fn files(home: &Home) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     below(home.runtime.path(), &mut found);
     below(home.state.path(), &mut found);
     below(Path::new("/run/gpuslice"), &mut found);
-    // Other tests have folders of their own in /dev/shm.
+    // Other tests have folders of their own in /dev/shm, which this list leaves out.
     let shared = fs::read_dir("/dev/shm").unwrap().flatten();
     found.extend(shared.map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy();
@@ -91,7 +91,7 @@ fn a_dry_run_prints_the_slice_file_that_the_run_writes() {
 fn a_dry_run_refuses_in_the_words_of_the_run() {
     let machine = Machine::new(&HERE, "rtx3090");
     let (child, _) = machine.slice(&["--memory=12GiB", "--name=llama"]);
-    // The dry run comes first: the run's watcher may still stand when the run has ended.
+    // The dry run comes first, because the run's watcher may outlive the run for a moment.
     for options in [
         &["--memory=12GiB", "--name=qwen"][..],
         &["--memory=30GiB", "--name=qwen"],

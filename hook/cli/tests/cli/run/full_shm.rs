@@ -1,4 +1,4 @@
-//! A file system that is full where a simulated machine keeps its files.
+//! A simulated machine keeps its files on a file system that is full.
 //! Touches: a mount namespace of its own. Needs root.
 
 use crate::support::{Home, Installation, told};
@@ -13,7 +13,8 @@ fn a_simulated_machine_on_a_full_file_system_names_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().display();
     let gpuslice = here.executable();
-    // With no free page the machine's file cannot grow; with one, its meminfo is cut.
+    // Without a free page the machine's file cannot grow. With one free page its meminfo is cut
+    // off.
     for free in [0, 1] {
         let script = format!(
             "mount -t tmpfs -o size=64k none {folder} || exit 1

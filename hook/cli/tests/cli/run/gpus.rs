@@ -45,7 +45,7 @@ fn a_limit_on_a_gpu_that_the_program_does_not_see_is_refused() {
          CUDA_VISIBLE_DEVICES={second}"
         ),
     );
-    // A limit of all GPUs that the one GPU that is left does not have.
+    // The limit is for all GPUs, and the only visible GPU has less memory than that.
     refused(
         "--sim=2xh200+rtx3090",
         &["--memory=80GiB"],

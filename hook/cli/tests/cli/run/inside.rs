@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("inside"));
 
-/// What a script says in a slice of 8 GiB, where `$0` is gpuslice.
+/// Runs a script in a slice of 8 GiB, where `$0` is gpuslice. Returns its output.
 fn inside(script: &str) -> (String, String, i32) {
     let home = Home::new();
     let mut command = HERE.gpuslice();

@@ -1,4 +1,4 @@
-//! `gpuslice run`: the command that it becomes, and what stops it.
+//! `gpuslice run`: how it becomes the command, and the reasons for which it refuses to.
 //! Touches: children on simulated machines.
 
 mod dry_run;

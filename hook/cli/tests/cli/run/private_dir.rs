@@ -1,4 +1,4 @@
-//! The private folder of a run: who can enter it, and when it is gone.
+//! The private folder of a run: its permissions, and its removal.
 
 use crate::support::{Home, Installation, eventually, spawn, start, told};
 use std::fs;
@@ -19,7 +19,8 @@ fn folder_of(config: &str) -> PathBuf {
 
 #[test]
 fn a_pipe_ends_with_the_command_although_a_watcher_stays() {
-    // The watcher waits for the reader of the fifo, which has no other file; the pipe must not wait.
+    // The watcher waits for the process that reads the fifo, which has no other file open. The pipe
+    // must not wait for the watcher.
     let place = tempfile::tempdir().unwrap();
     let fifo = place.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -37,7 +38,8 @@ fn the_slice_file_is_private_and_gone_after_the_command() {
     let (mut child, config) = start(command.stdin(Stdio::piped()));
     let folder = folder_of(&config);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    // Root's can be passed through, by who knows what is in it.
+    // Everybody may traverse root's folder, but only a caller who knows a name in it can open a
+    // file.
     let root = nix::unistd::geteuid().is_root();
     let whole = if root { 0o711 } else { 0o700 };
     assert_eq!((mode(&folder), mode(Path::new(&config))), (whole, 0o600));
@@ -81,7 +83,8 @@ fn a_server_left_in_the_background_keeps_its_slice() {
     let mut command = HERE.run(&SLICED, script);
     let (mut child, config) = start(command.arg(&fifo));
     assert!(child.wait().unwrap().success());
-    // Long enough for a watcher that watches only the command to remove the folder.
+    // This is long enough for a faulty watcher, one that watches only the command, to remove the
+    // folder.
     std::thread::sleep(Duration::from_millis(300));
     fs::write(&fifo, "go\n").unwrap();
     eventually("removed", || !folder_of(&config).exists());
@@ -89,7 +92,7 @@ fn a_server_left_in_the_background_keeps_its_slice() {
     assert!(seen.contains("\"name\": \"test\""), "{seen}");
 }
 
-/// A folder that is not on tmpfs.
+/// Makes a folder that is not on tmpfs.
 fn on_disk() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let found = nix::sys::statfs::statfs(folder.path()).unwrap();
@@ -119,8 +122,8 @@ fn the_private_folder_is_in_the_first_usual_place_that_is_on_tmpfs() {
     }
 }
 
-/// `gpuslice run` of a script where no usual place is on tmpfs: two folders on a disk take the
-/// places of the runtime folder and of /dev/shm.
+/// Runs a script by `gpuslice run` where none of the usual places is on tmpfs. Two folders on a
+/// disk replace the runtime folder and /dev/shm.
 fn run_without_tmpfs(
     [runtime, shared]: &[tempfile::TempDir; 2],
     size: &str,
@@ -182,12 +185,12 @@ fn the_watcher_removes_nothing_but_what_it_has_made() {
     let other = own("notes");
     let err = tidies(&other, &own_pid);
     assert!(err.contains("is not a private folder of ours"), "{err}");
-    // A person's own, that happens to be called so.
+    // A user's own folder that happens to have such a name.
     let same = own("gpuslice-notes");
     let err = tidies(&same, &own_pid);
     assert!(err.contains("cannot make"), "{err}");
     assert!(other.exists() && same.exists());
-    // Whoever wanted it is gone.
+    // The process that wanted the folder is gone.
     let new = place.path().join("gpuslice-new");
     let err = tidies(&new, "1");
     assert!(err.contains("is not the caller"), "{err}");
@@ -197,7 +200,7 @@ fn the_watcher_removes_nothing_but_what_it_has_made() {
 #[test]
 fn a_run_that_is_killed_while_it_starts_leaves_no_folder() {
     let runtime = tempfile::tempdir_in("/dev/shm").unwrap();
-    // Where root's runs go too.
+    // The mode of the folder in which root's runs are.
     fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o711)).unwrap();
     let left = || {
         let entries = fs::read_dir(runtime.path()).unwrap().flatten();
@@ -210,7 +213,8 @@ fn a_run_that_is_killed_while_it_starts_leaves_no_folder() {
             .env("XDG_RUNTIME_DIR", runtime.path())
             .stdin(Stdio::piped());
         let mut child = spawn(&mut command);
-        // Every other time at once when the folder is there, or else at any moment before.
+        // In every other turn the run is killed as soon as the folder exists, else at an arbitrary
+        // moment before.
         while turn % 2 == 0 && left() == 0 {
             assert_eq!(child.try_wait().unwrap(), None);
         }

@@ -1,4 +1,4 @@
-//! `gpuslice run` becomes the command: its signals, its exit status, its files.
+//! `gpuslice run` becomes the command, with its signals, exit status and files.
 
 use crate::support::{Installation, eventually, start, told, with_usual_signals};
 use nix::sys::signal::{Signal, kill};
@@ -59,8 +59,8 @@ fn the_command_is_the_process_that_was_started() {
     child.wait().unwrap();
 }
 
-/// Counts signals, also into a file, and ends with the count. A shell runs its traps between two
-/// commands: so it sleeps shortly, until a SIGTERM or the alarm of [`start`] ends it.
+/// Counts signals, also in a file, and exits with the count. A shell runs its traps between two
+/// commands, so it sleeps only briefly. A SIGTERM or the alarm of [`start`] ends it.
 const COUNTS: &str =
     "n=0; trap 'n=$((n+1)); echo $n > $0' USR1 INT HUP; trap 'exit $n' TERM; echo ready
     while :; do sleep 0.01; done";
@@ -98,7 +98,7 @@ fn a_signal_to_the_process_group_reaches_the_command_once() {
     let command = command.arg(&counted);
     let (mut child, _) = start(with_usual_signals(command).process_group(0));
     let group = Pid::from_raw(-pid_of(&child).as_raw());
-    // ^C: SIGINT to the group. The sleep dies of it, the shell counts it.
+    // ^C sends SIGINT to the group. It kills `sleep`, and the shell counts it.
     kill(group, Signal::SIGINT).unwrap();
     has_counted(&counted, "1\n");
     kill(pid_of(&child), Signal::SIGTERM).unwrap();

@@ -1,4 +1,4 @@
-//! Programs that `gpuslice run` cannot put into a slice are named before they start.
+//! `gpuslice run` names programs that it cannot put into a slice before they start.
 
 use crate::support::{Installation, told};
 use std::fs;
@@ -16,14 +16,14 @@ const SLICED: [&str; 2] = ["--sim=rtx3090", "--memory=8GiB"];
 const ALONE: &str = ", so libgpuslice.so is not loaded into it and the slice does not limit it; \
                      dynamic programs that it starts are limited";
 
-/// A folder that other users can enter.
+/// Makes a folder that other users can enter.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
 
-/// A program that writes a word, built with these options of the compiler.
+/// Builds a program that prints a word, with these compiler options.
 fn program(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let (source, program) = (folder.join("a.c"), folder.join(name));
     fs::write(
@@ -43,7 +43,7 @@ fn start(options: &[&str], program: &Path) -> (String, String, i32) {
     told(command.arg(program))
 }
 
-/// Without --strict the program is named and starts, with it the program does not start.
+/// Checks that the program is named. It starts without --strict, and does not start with it.
 fn named(program: &Path, what: &str) {
     let (_, err, _) = start(&[], program);
     let warning = format!("gpuslice: warning: {what} (--strict refuses to start it)\n");
@@ -63,7 +63,7 @@ fn a_static_program_starts_with_a_line_that_the_slice_does_not_hold() {
         );
         let (out, _, status) = start(&[], &program);
         assert_eq!((out.as_str(), status), ("ran\n", 0));
-        // Nothing is limited, so nothing is lost.
+        // Without a limit there is nothing to warn about.
         let mut command = HERE.gpuslice();
         command.args(["run", "--sim=rtx3090", "--"]).arg(&program);
         assert_eq!(told(&mut command), ("ran\n".to_owned(), String::new(), 0));
@@ -143,7 +143,8 @@ fn a_program_with_privileges_of_its_own_is_named() {
             &format!("{} is a {what} program{WITH_ALL}", program.display()),
         );
     }
-    // One's own identity is no privilege, and a group that may not execute it is none either.
+    // A set-user-id bit for the caller's own id gives no privilege, and neither does a set-group-id
+    // bit on a file that the group may not execute.
     std::os::unix::fs::chown(&program, Some(0), Some(65534)).unwrap();
     for bits in [0o4755, 0o2745] {
         mode(bits);
@@ -187,7 +188,7 @@ fn a_program_with_file_capabilities_is_named_to_who_is_not_root() {
     ]);
     let what = format!("gpuslice: {} has file capabilities, so", program.display());
     assert!(err.starts_with(&what) && status == 125, "{err}");
-    // Root gains nothing by them.
+    // Root gains no privilege from file capabilities.
     assert_eq!(run(&["env"]), ("ran\n".to_owned(), String::new(), 0));
 }
 
@@ -213,7 +214,8 @@ fn a_library_that_the_loader_would_leave_out_stops_the_run() {
     assert_eq!(told(&mut command), (String::new(), message, 125));
 }
 
-/// gpuslice in a folder of its own, with a library and the simulator. Other users can start it.
+/// Installs gpuslice in a folder of its own, with this library and the simulator. Other users can
+/// execute it.
 fn installed(root: &Path, library: &Path) -> PathBuf {
     let bin = root.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -227,7 +229,7 @@ fn installed(root: &Path, library: &Path) -> PathBuf {
     bin.join("gpuslice")
 }
 
-/// A run in a slice by that gpuslice, of a command.
+/// A command in a slice of that gpuslice.
 fn run_by(gpuslice: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(gpuslice);
     for name in ["LD_PRELOAD", "GPUSLICE_CONFIG", "XDG_RUNTIME_DIR"] {
@@ -268,7 +270,7 @@ fn a_library_that_is_none_of_ours_stops_the_run() {
             "it is a 32-bit library",
         ),
         (
-            // Without the last byte of its data, the second part that is loaded.
+            // The file lacks the last byte of its data, the second segment that is loaded.
             changed("short", &|bytes| {
                 let number = |at: usize| {
                     let bytes = bytes[at..at + 8].try_into().unwrap();
@@ -318,7 +320,7 @@ fn a_library_whose_path_ld_so_would_read_otherwise_stops_the_run() {
         let seen = told(&mut run_by(&gpuslice, &["echo", "started"]));
         assert_eq!(seen, (String::new(), message, 125), "{name}");
     }
-    // ld.so expands no other word.
+    // `$b` is no word that ld.so expands.
     let gpuslice = installed(&place.path().join("a$b"), &ours);
     let script = "grep -q libgpuslice.so /proc/$$/maps && echo loaded";
     let seen = told(&mut run_by(&gpuslice, &["--", "sh", "-c", script]));
@@ -352,7 +354,7 @@ fn a_library_that_this_user_cannot_read_stops_the_run() {
     };
     mode(&library, 0o600);
     assert_eq!(as_another(), refused(&library));
-    // Where packages put it, in a folder that only root can search.
+    // The library is where packages put it, but in a folder that only root can search.
     let packaged = place.path().join("lib/gpuslice");
     fs::create_dir_all(&packaged).unwrap();
     fs::rename(&library, packaged.join("libgpuslice.so")).unwrap();
@@ -363,7 +365,7 @@ fn a_library_that_this_user_cannot_read_stops_the_run() {
     assert_eq!(as_another().0, "started\n");
 }
 
-/// The library goes by the slice that the environment carries, and so do the commands.
+/// The library uses the slice that the environment names, and so do the commands.
 #[test]
 fn after_a_change_of_user_commands_know_the_slice_that_they_are_in() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! `gpuslice run` of programs that change their user, and inside of containers and slices.
+//! `gpuslice run` of programs that change their user, and `gpuslice run` inside containers and
+//! slices.
 //! Touches: children on simulated machines.
 
 use super::slice_file::THREE_TIMES_THREE_GIB;
@@ -8,7 +9,7 @@ use std::process::Command;
 
 #[test]
 fn in_a_container_that_has_a_slice_another_is_refused() {
-    // A root folder like this machine's, with a slice mounted as the hook does it.
+    // Builds a root folder like this machine's, with a slice mounted as the hook mounts it.
     let container = "set -e; cd $0; mount -t tmpfs none .
         for entry in /*; do
             if [ -L $entry ]; then cp -P $entry .
@@ -38,7 +39,8 @@ fn a_program_that_gives_up_root_is_still_counted_and_refused() {
         return;
     }
     let state = tempfile::tempdir().unwrap();
-    // Three GiB of eight: twice is granted, the third time is out of memory.
+    // The program allocates 3 GiB three times in a slice of 8 GiB. Two requests are granted, the
+    // third is out of memory.
     let ask = THREE_TIMES_THREE_GIB;
     let script = format!(
         "chmod -R a+rwX $GPUSLICE_SIM_STATE; stat -c %a $GPUSLICE_CONFIG; \
@@ -73,7 +75,7 @@ fn a_stranger_cannot_find_the_ledger_of_roots_slice() {
         exec setpriv --reuid 65534 --regid 65534 --clear-groups \
         sh -c 'ls $0; cat $0/slice.json; echo > $0/ledger' $(dirname $GPUSLICE_CONFIG)";
     let (out, err, _) = told(&mut HERE.run(&SLICED, script));
-    // 128 bits, in a folder that is passed through but not read.
+    // The name has 128 random bits, and the folder can be traversed but not listed.
     assert_eq!(out, "40\n666\n");
     assert_eq!(err.matches("Permission denied").count(), 3, "{err}");
 }

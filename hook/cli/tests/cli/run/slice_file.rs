@@ -33,12 +33,12 @@ fn a_slice_file_that_is_no_file_is_refused_at_once() {
             .args(["--", "true"]);
         let message = format!("gpuslice: slice file {} {why}\n", config.display());
         assert_eq!(told(&mut command), (String::new(), message, 125));
-        // To read a tebibyte takes longer than that.
+        // Reading a tebibyte takes longer than that.
         assert!(start.elapsed() < Duration::from_secs(60), "{name} was read");
     }
 }
 
-/// A slice file with these keys behind its version.
+/// Writes a slice file with these keys after its version.
 pub(super) fn slice_file(keys: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(file, "{{\"version\":1,{keys}}}").unwrap();
@@ -69,7 +69,7 @@ fn a_slice_file_that_names_a_ledger_is_used_as_it_is() {
     );
 }
 
-/// Allocates three GiB as often as there is room, up to three times, and prints the answers.
+/// Requests 3 GiB three times and prints the three result codes.
 pub(super) const THREE_TIMES_THREE_GIB: &str = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); \
     context = ctypes.c_void_p(); c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); \
     c.cuCtxSetCurrent(context); at = ctypes.c_uint64(); \
@@ -175,7 +175,7 @@ fn a_slice_file_cannot_turn_an_empty_file_into_a_ledger() {
     );
     assert_eq!(run("empty.conf"), (String::new(), message, 125));
     assert_eq!(fs::metadata(path("empty.conf")).unwrap().len(), 0);
-    // One that is not there is made, and used again.
+    // A ledger that does not exist is created. The second run uses it again.
     for _ in 0..2 {
         assert_eq!(run("ledger"), ("started\n".to_owned(), String::new(), 0));
     }
@@ -199,7 +199,7 @@ fn a_program_stays_in_its_slice_when_the_file_becomes_unreadable() {
         assert_eq!(told(&mut HERE.run(&SLICED, &damaged)).0, whole, "{damage}");
     }
     if nix::unistd::geteuid().is_root() {
-        // A server that is started as root and goes on as somebody else.
+        // A server that is started as root and continues as another user.
         let state = tempfile::tempdir().unwrap();
         let script = format!(
             "chmod -R a+rwX $GPUSLICE_SIM_STATE; \

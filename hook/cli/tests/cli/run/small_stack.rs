@@ -1,5 +1,5 @@
-//! A caller that allows its programs little stack (`ulimit -s 64`): gpuslice works, and the program
-//! of a run finds the limit as the caller left it.
+//! A caller gives its programs little stack (`ulimit -s 64`). gpuslice works, and the program of a
+//! run has the caller's limit.
 
 use crate::support::{Home, Installation, told};
 use std::process::Command;
@@ -22,6 +22,6 @@ fn gpuslice_works_with_a_stack_of_64_kib() {
         let (out, err, code) = said(other);
         assert_eq!((err.as_str(), code), ("", 0), "{other}: {out}");
     }
-    // A status of its own is passed on.
+    // gpuslice's own exit status is passed on, too.
     assert_eq!(said("gpuslice run --sim rtx3090 --memory Q -- true").2, 125);
 }

@@ -1,4 +1,4 @@
-//! gpuslice, called with standard input or output closed, or full.
+//! gpuslice with standard input or output closed or full.
 
 use crate::support::{Installation, told};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("standard-streams"));
 
-/// gpuslice with these words, called by a shell that redirects as it is told.
+/// Runs gpuslice with these words in a shell that applies these redirections.
 fn redirected(words: &str, redirections: &str) -> Command {
     let script = format!("exec \"$0\" {words} {redirections}");
     let gpuslice = HERE.gpuslice();
@@ -108,7 +108,7 @@ fn a_plot_into_a_pipe_leaves_the_pipe_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe.svg");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // Open for both, so that neither end waits for the other.
+    // The pipe is opened for reading and writing, so that neither end waits for the other.
     let mut reader = std::fs::File::options();
     let mut reader = reader.read(true).write(true).open(&pipe).unwrap();
     let words = format!("report --for 1 --plot {}", pipe.display());

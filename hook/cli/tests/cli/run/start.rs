@@ -1,5 +1,5 @@
-//! The program that `gpuslice run` starts: the environment that it gets, and the reasons for which
-//! it is not started.
+//! The program that `gpuslice run` starts: its environment, and the reasons for which it is not
+//! started.
 
 use crate::support::{Home, Installation, eventually, told};
 use std::fs;
@@ -73,7 +73,7 @@ fn runs_that_name_one_state_share_it_and_unified_memory_is_read_there() {
 #[test]
 fn a_driver_that_is_slow_is_waited_for_and_a_line_says_so() {
     let mut command = HERE.run(&SLICED, "echo started");
-    // Longer than it is waited for in silence.
+    // The driver takes longer than gpuslice waits in silence.
     command.env("GPUSLICE_SIM_FAULTS", "slow:cuInit=6000ms");
     let seen = told(&mut command);
     let message = "gpuslice: waiting for the NVIDIA driver since 5 s (a limit needs its list of GPUs, \
@@ -81,7 +81,7 @@ fn a_driver_that_is_slow_is_waited_for_and_a_line_says_so() {
     assert_eq!(seen, ("started\n".to_owned(), message.to_owned(), 0));
 }
 
-/// A driver that is put in front of any that this machine has.
+/// Puts a driver in front of any driver that this machine has.
 fn with_driver(command: &mut Command, driver: &Path) {
     command.env("LD_LIBRARY_PATH", driver.parent().unwrap());
 }
@@ -134,8 +134,8 @@ fn under_any_prefix_the_library_and_the_simulator_are_found() {
     let (bin, lib) = (place.path().join("bin"), place.path().join("lib/gpuslice"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
-    // By another process: a child that a test beside this one forks meanwhile would have it open
-    // for writing, and it could not be started.
+    // `cp` makes the copy. If this process wrote the file, a child that another test forks
+    // meanwhile would have it open for writing, and it could not be executed.
     let copy = Command::new("cp").arg(HERE.executable()).arg(&bin).status();
     assert!(copy.unwrap().success());
     let run = || {
@@ -176,7 +176,7 @@ fn a_reader_of_the_device_list_may_leave_early() {
     drop(reader);
     let mut command = HERE.gpuslice();
     command.args(["devices", "--sim=2xh200"]).stdout(writer);
-    // As `cat` does: 128 + SIGPIPE, and not a word.
+    // gpuslice ends as `cat` does: with 128 + SIGPIPE and without a message.
     assert_eq!(told(&mut command), (String::new(), String::new(), 128 + 13));
 }
 
@@ -253,13 +253,14 @@ fn no_link_to_a_run_that_has_ended_stays_in_the_folder_of_runs() {
             .filter(|path| path.is_symlink())
             .collect::<Vec<PathBuf>>()
     };
-    // A program may remove the folder of its run, and the link to it must go all the same.
+    // A program may remove the folder of its run. The link to it is removed all the same.
     for script in ["true", "rm -r $(dirname $GPUSLICE_CONFIG)"] {
         let (_, err, status) = told(home.of(&mut HERE.run(&SLICED, script)));
         assert_eq!((err.as_str(), status), ("", 0));
         eventually("the link is gone", || links().is_empty());
     }
-    // Runs share a slice file, so the next run removes the link of one that nobody uses.
+    // Runs can share a slice file. The next run removes the link of a file that no
+    // run uses.
     let file = home.state.path().join("a.json");
     let ledger = home.state.path().join("ledger");
     let text = format!(

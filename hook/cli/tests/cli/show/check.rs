@@ -1,4 +1,4 @@
-//! `gpuslice check` where a slice cannot work: it never says that all is well.
+//! `gpuslice check` where a slice cannot work: it never reports success.
 
 use crate::support::member::{GPU, Member, ledger_of};
 use crate::support::{Home, Installation, start, told};
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("check"));
 
-/// A run in a slice of 8 GiB that waits, and the slice file and the folder of the machine's state.
+/// A waiting run in a slice of 8 GiB, with its slice file and the machine's state folder.
 struct Run {
     child: Child,
     config: String,
@@ -41,7 +41,7 @@ impl Run {
         ledger_of(&self.config)
     }
 
-    /// `gpuslice check` in this slice, as a program that joins it later.
+    /// Runs `gpuslice check` in this slice, as a program that joins the slice later.
     fn check(&self, options: &[&str]) -> (String, String, i32) {
         let mut command = HERE.gpuslice();
         let environment = fs::read(format!("/proc/{}/environ", self.child.id())).unwrap();
@@ -77,7 +77,7 @@ fn open(path: &str) -> File {
         .unwrap()
 }
 
-/// A way to damage a ledger, and how `check` names it.
+/// A way to damage a ledger, and the words by which `check` names it.
 type Damage = (fn(&File), &'static str);
 
 #[test]
@@ -158,7 +158,7 @@ fn check_fails_where_no_process_can_lock_a_place_in_the_ledger() {
 #[test]
 fn a_slice_without_room_for_a_context_is_not_called_consistent() {
     let run = Run::new(&[]);
-    // The ledger then knows the size of a context.
+    // This check records the size of a context in the ledger.
     assert_eq!(run.check(&[]).2, 0);
     let member = Member::of(&run.config);
     member.take(Bytes::gib(8), Kind::Linear);
@@ -201,7 +201,7 @@ fn a_slice_without_room_for_a_context_is_not_called_consistent() {
     assert_eq!(json["incomplete"].as_array().unwrap().len(), 3);
 }
 
-/// A container's slice that the hook has mounted at /dev/gpuslice, and a library that is not loaded.
+/// The hook has mounted a container's slice at /dev/gpuslice, and the library is not loaded.
 #[test]
 fn check_fails_where_a_slice_is_mounted_and_the_library_is_not_loaded() {
     let script = "set -e
@@ -259,7 +259,7 @@ fn check_says_that_a_slice_without_a_ledger_refuses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("slice.json");
     fs::write(&file, "{\"version\":1,\"memory\":8589934592}").unwrap();
-    // Preloaded by hand: a run would be given a ledger.
+    // The library is preloaded by hand, because `gpuslice run` would add a ledger.
     let mut command = HERE.gpuslice();
     command
         .arg("check")
@@ -281,7 +281,7 @@ fn check_without_a_driver_still_names_a_slice_that_cannot_be_used() {
     let file = folder.path().join("slice.json");
     fs::write(&file, "[").unwrap();
     for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-        // A driver that is not there, also where this machine has one.
+        // An empty file stands for a missing driver, also on a machine that has one.
         fs::write(folder.path().join(library), "").unwrap();
     }
     let mut command = HERE.gpuslice();

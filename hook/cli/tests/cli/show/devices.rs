@@ -58,7 +58,7 @@ fn the_list_says_what_each_gpu_and_each_instance_has() {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
     let folder = file.parent().unwrap();
     assert_eq!((mode(&file), mode(folder)), (0o644, 0o711));
-    // A second time replaces it; nothing else is left in the folder.
+    // A second call replaces the list and leaves no other file in the folder.
     let said = format!("gpuslice: 1 GPU listed in {}\n", file.display());
     let answer = told(&mut write(&here, "h200-mig", &file));
     assert_eq!(answer, (String::new(), said, 0));
@@ -104,7 +104,7 @@ fn a_machine_without_a_driver_has_no_list() {
     let file = place.path().join("devices.json");
     let mut command = here.gpuslice();
     command.args(["devices", &format!("--write={}", file.display())]);
-    // A driver that is not there, also where this machine has one.
+    // An empty file stands for a missing driver, also on a machine that has one.
     let empty = place.path().join("libcuda.so.1");
     fs::write(empty, "").unwrap();
     command.env("LD_LIBRARY_PATH", place.path());
@@ -198,12 +198,12 @@ fn the_gpus_of_a_simulated_machine_are_not_written_to_this_hosts_files() {
         file.parent().unwrap().display(),
         file.display()
     );
-    // A containerd of this machine may be named besides.
+    // The output may also name a containerd of this machine.
     assert!(err.starts_with(&said) && status == 0, "{err}");
 }
 
-/// A host whose driver is the simulated one, and whose list of GPUs is of another machine; what a
-/// command says there.
+/// Runs a command on a host with a simulated driver and a list of GPUs from another machine.
+/// Returns its output.
 fn on_a_host(here: &Installation, listed: &str, words: &[&str]) -> (String, String, i32) {
     let place = tempfile::tempdir().unwrap();
     let list = place.path().join("list.json");

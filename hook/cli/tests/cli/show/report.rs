@@ -1,5 +1,5 @@
-//! `gpuslice report`: what a slice's processes hold, on the device and on the host, and what
-//! malloc only keeps.
+//! `gpuslice report`: the memory of a slice's processes on the device and on the host, and the
+//! freed memory that malloc keeps.
 
 use crate::support::member::{GPU, Member, ledger_of};
 use crate::support::{Home, Installation, spawn, told};
@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("report"));
 
-/// Allocates with libc's malloc from a thread of its own, which therefore gets an arena of its
-/// own, and in the main one; says what malloc says that it keeps.
+/// Allocates with libc's malloc in the main arena, and in a thread that gets an arena of its own.
+/// Prints how many bytes malloc keeps by its own count.
 const PROGRAM: &str = r#"
 import ctypes, os, sys, threading
 libc = ctypes.CDLL("libc.so.6")
@@ -62,7 +62,7 @@ for line in sys.stdin:
     print(libc.mallinfo2().fordblks, flush=True)
 "#;
 
-/// A Python program in a slice, which does what it is told to.
+/// A Python program in a slice that performs the actions it is sent.
 struct Program {
     child: Child,
     stdin: ChildStdin,
@@ -106,7 +106,7 @@ impl Program {
         line.trim().to_owned()
     }
 
-    /// Does it, and returns what malloc says that it keeps.
+    /// Performs an action. Returns how many bytes malloc keeps by its own count.
     fn does(&mut self, action: &str) -> u64 {
         writeln!(self.stdin, "{action}").unwrap();
         self.hear().parse().unwrap()
@@ -123,7 +123,7 @@ impl Program {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// What the report says of its host memory.
+    /// The host memory of the program in the report.
     fn host(&self) -> Value {
         self.json(&[&self.pid.to_string()])["slices"][0]["processes"][0]["host"].clone()
     }
@@ -155,7 +155,7 @@ fn freed_memory_that_malloc_keeps_is_reported_until_it_is_trimmed() {
             said > 80 * MIB,
             "malloc keeps only {said}: nothing is tested"
         );
-        // Parts of pages cannot be given back, and what was never touched is not there.
+        // malloc cannot return parts of pages, and pages that were never touched take no memory.
         let (most, least) = (said + 4 * MIB, said * 9 / 10 - 4 * MIB);
         assert!(
             (least..=most).contains(&kept),
@@ -186,7 +186,7 @@ fn what_was_freed_and_never_touched_is_not_kept() {
         "malloc keeps only {said}: nothing is tested"
     );
     for _ in 0..2 {
-        // Looking at it does not make it be there.
+        // The report itself must not touch the pages.
         let after = program.host();
         let kept = bytes(&after["kept"]).abs_diff(bytes(&before["kept"]));
         assert!(kept < 4 * MIB, "{before} {after}");
@@ -242,7 +242,7 @@ fn device_memory_is_reported_by_kind_and_process_and_adds_up() {
         slices > bytes(&of(program.pid)["host"]["live"]),
         "{machine}"
     );
-    // A card's own memory is not the machine's.
+    // The memory of a card is not part of the machine's memory.
     assert!(slices < 3 << 30, "{machine}");
 }
 
@@ -268,7 +268,7 @@ fn a_watch_says_what_grows_and_draws_it() {
     };
     assert_eq!(growth(&first), Value::Null);
     writeln!(program.stdin, "hold").unwrap();
-    // Each second another look: the 64 MiB are there in one of the next.
+    // The watch prints once a second. The 64 MiB appear in one of the next lines.
     let grows =
         (0..10).any(|_| growth(&next())["host"].as_i64().unwrap() > (60 * MIB).cast_signed());
     assert!(grows);
@@ -313,7 +313,8 @@ fn what_another_allocator_keeps_is_not_guessed() {
         .map(|arch| format!("/usr/lib/{arch}-linux-gnu/libjemalloc.so.2"))
         .into_iter()
         .find(|path| fs::exists(path).unwrap());
-    // Installed by tests/clients/setup.sh, as everything that the tests of programs need.
+    // tests/clients/setup.sh installs jemalloc, as it does everything that the tests of programs
+    // need.
     let jemalloc = jemalloc.expect("run tests/clients/setup.sh first");
     let home = Home::new();
     let mut command = HERE.gpuslice();

@@ -1,4 +1,5 @@
-//! `gpuslice status`: the slices that are there, who holds what in them, and none that are gone.
+//! `gpuslice status` lists the running slices and the memory of their processes, and no slice that
+//! has ended.
 
 use crate::support::member::{GPU, Member, ledger_of, own_name};
 use crate::support::{
@@ -20,7 +21,8 @@ pub(super) static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::
 
 pub(super) const LLAMA: [&str; 3] = ["--sim=rtx3090", "--memory=8GiB", "--name=llama"];
 
-/// A command that says where its slice file is, and ends when its standard input does.
+/// Starts a command that prints the path of its slice file, and ends when its standard input
+/// closes.
 pub(super) fn slice(home: &Home, options: &[&str]) -> (Child, String) {
     let mut command = HERE.run(options, "echo $GPUSLICE_CONFIG; read line");
     start(home.of(&mut command).stdin(Stdio::piped()))
@@ -38,7 +40,7 @@ pub(super) fn status(home: &Home, options: &[&str]) -> String {
     out
 }
 
-/// The output and the messages for a slice that cannot be read.
+/// Returns the output and the messages for a slice that cannot be read.
 pub(super) fn unread(home: &Home, options: &[&str]) -> (String, String) {
     let mut command = HERE.gpuslice();
     let (out, err, status) = told(home.of(&mut command).arg("status").args(options));
@@ -140,14 +142,14 @@ fn two_runs_of_one_name_are_two_slices_and_each_is_gone_with_its_command() {
         assert!(shown.contains(&line), "{shown}");
     }
     end(one);
-    eventually("one left", || entries(&home) == 1);
+    eventually("one slice is left", || entries(&home) == 1);
     assert!(status(&home, &[]).starts_with(&format!("llama (pid {}", two.id())));
     end(two);
-    eventually("none left", || entries(&home) == 0);
+    eventually("no slice is left", || entries(&home) == 0);
     assert_eq!(status(&home, &[]), NOTHING);
 }
 
-/// Not a test: what the next one starts, in another pid namespace.
+/// Not a test: the next test starts this one in another pid namespace.
 #[test]
 #[ignore = "a process of another test"]
 fn a_member_of_another_namespace() {
@@ -277,7 +279,7 @@ fn in_a_container_its_own_slice_is_shown() {
     assert!(out.starts_with(&head), "{out}");
 }
 
-/// Takes so many GiB of the GPU, says so, and holds them until its standard input ends.
+/// Allocates that many GiB of the GPU, prints a line, and holds them until its standard input ends.
 const TAKES: &str = r#"
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -319,7 +321,7 @@ fn a_process_that_holds_device_memory_without_the_library_is_named() {
     );
     assert!(shown.contains(&line), "{shown}");
     assert_eq!(shown.matches("warning").count(), 1, "{shown}");
-    // What NVML says of the one that has loaded it is what the ledger says.
+    // For the process that has loaded the library, NVML and the ledger report the same number.
     let counted = &device["processes"][0];
     assert_eq!(counted["driver_used"], counted["used"], "{json}");
     let mut command = HERE.gpuslice();

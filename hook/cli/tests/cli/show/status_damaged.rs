@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The watcher of a private folder.
+/// Finds the watcher of a private folder.
 fn watcher(folder: &Path) -> Pid {
     let watches = |pid: i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -53,7 +53,7 @@ fn a_run_whose_watcher_alone_was_killed_is_still_shown() {
     let line = format!("llama (pid {})\n", child.id());
     assert!(status(&home, &[]).starts_with(&line));
     end(child);
-    eventually("cleaned away", || {
+    eventually("the run is removed", || {
         status(&home, &[]) == NOTHING && !folder.exists()
     });
 }
@@ -132,7 +132,7 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
     for key in ["used", "left", "by_kind", "refusals"] {
         assert_eq!(device[key], Value::Null, "{key}");
     }
-    // One that can be read is well whatever the others are.
+    // A readable slice is shown, whatever state the others are in.
     assert!(status(&home, &["third"]).starts_with("third (pid "));
     [bad, cut, good].into_iter().for_each(end);
 }
@@ -184,7 +184,7 @@ fn a_ledger_that_is_none_stops_the_run_that_names_it() {
 #[test]
 fn a_full_tmpfs_is_told_and_kills_nobody() {
     let (full, home) = (tempfile::tempdir().unwrap(), Home::new());
-    // Room for the simulated machine, and not for a ledger.
+    // There is room for the simulated machine, but not for a ledger.
     let script = "set -e; mount -t tmpfs -o size=64k none $0; mount --bind $0 /dev/shm
         head -c 40k /dev/zero > $0/room; export XDG_RUNTIME_DIR=$0 TMPDIR=$0; exec \"$@\"";
     let mut command = Command::new("unshare");

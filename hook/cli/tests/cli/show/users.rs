@@ -9,9 +9,9 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("users"
 
 const GPU: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 
-/// A machine of its own, in which user 65534 has the slice "theirs", and `$gpuslice` can be
-/// executed by everybody. Their command sleeps until the script ends, at most a minute; that it has
-/// begun is looked at for ten seconds.
+/// Makes a machine in which user 65534 has the slice "theirs", and everybody can execute
+/// `$gpuslice`. The command of that slice sleeps until the script ends, at most a minute. The
+/// script waits up to ten seconds for the command to start.
 const MACHINE: &str = r#"
 set -e
 mount --make-rprivate /
@@ -26,7 +26,7 @@ for try in $(seq 500); do [ -s /tmp/theirs ] && break; sleep 0.02; done
 trap 'kill $(cat /tmp/theirs)' EXIT
 "#;
 
-/// What a script says on that machine; None where the machine cannot be made.
+/// Runs a script on that machine and returns its output; `None` if the machine cannot be made.
 fn on_machine(script: &str) -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("not run: only root can be two users");
@@ -43,7 +43,7 @@ fn on_machine(script: &str) -> Option<String> {
     Some(out)
 }
 
-/// The name that user 65534 has here.
+/// The name of user 65534 on this machine.
 fn their_name() -> String {
     let user = nix::unistd::User::from_uid(65534.into()).unwrap();
     user.map_or("65534".to_owned(), |user| user.name)
@@ -82,7 +82,7 @@ fn another_user_sees_whose_slices_there_are_and_no_more() {
 
 #[test]
 fn root_reads_nothing_that_another_users_link_leads_to() {
-    // A registry in which the links lead to what only root can read, and to a pipe.
+    // A registry whose links lead to a pipe and to a file that only root can read.
     let script = r#"
         echo '{"version":1,"name":"secret","memory":1}' > /run/secret.json
         chmod 600 /run/secret.json; mkfifo -m 666 /tmp/pipe

@@ -1,4 +1,4 @@
-//! Files that are in the page cache, and who has them mapped.
+//! Files in the page cache, and processes that have them mapped.
 //! Touches: cargo's folder for test files, the page cache.
 
 use crate::support::{start, told};
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// A folder on a device: /tmp may be memory.
+/// Makes a folder on a device, because /tmp may be in memory.
 pub(crate) fn folder() -> TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // Other users are asked to look into it.
+    // Some tests let other users read the folder.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
@@ -24,12 +24,12 @@ pub(crate) fn gpuslice() -> Command {
     Command::new(env!("CARGO_BIN_EXE_gpuslice"))
 }
 
-/// What a file holds: another byte at every place.
+/// The content of a file: neighbouring bytes differ.
 pub(crate) fn content(size: usize) -> Vec<u8> {
     (0u8..251).cycle().take(size).collect()
 }
 
-/// Writes a file that is dirty afterwards.
+/// Writes a file and leaves its pages dirty.
 pub(crate) fn dirty(path: &Path, size: usize) {
     File::create(path)
         .unwrap()
@@ -37,7 +37,7 @@ pub(crate) fn dirty(path: &Path, size: usize) {
         .unwrap();
 }
 
-/// Writes a file of which all is cached and on the device.
+/// Writes a file that is completely cached and completely on the device.
 pub(crate) fn cached(path: &Path, size: usize) {
     dirty(path, size);
     File::open(path).unwrap().sync_all().unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn cached(path: &Path, size: usize) {
     File::open(path).unwrap().read_to_end(&mut all).unwrap();
 }
 
-/// Runs a verb with `--json`; what it says, and its exit status.
+/// Runs a verb with `--json`. Returns its report and its exit status.
 pub(crate) fn json(command: &mut Command) -> (Value, i32) {
     let (out, err, status) = told(command.arg("--json"));
     assert_eq!(err, "");
@@ -84,7 +84,7 @@ pub(crate) fn names(report: &Value) -> Vec<String> {
     names
 }
 
-/// A process that does what a Python script says, and prints a line when it is so far.
+/// Starts a Python script, and waits for the line that it prints when it is ready.
 pub(crate) fn python(script: &str, arguments: &[&Path]) -> Child {
     let mut command = Command::new("python3");
     command.args(["-c", script]).args(arguments);
@@ -102,7 +102,7 @@ print('ready', flush=True)
 sys.stdin.read()
 sys.exit(sum(held[::4096]) != before)";
 
-/// Ends a process by the end of its standard input.
+/// Ends a process by closing its standard input.
 pub(crate) fn end(mut child: Child) {
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());

@@ -17,7 +17,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine that no other test uses.
+    /// Makes a machine that no other test uses.
     pub(crate) fn new(here: &'static Installation, sim: &str) -> Machine {
         Machine {
             here,
@@ -27,12 +27,12 @@ impl Machine {
         }
     }
 
-    /// `gpuslice run` on this machine with these options, of a shell script.
+    /// `gpuslice run` of a shell script on this machine, with these options.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
         self.run_command(options, &["sh", "-c", script])
     }
 
-    /// `gpuslice run` on this machine with these options, of a command.
+    /// `gpuslice run` of a command on this machine, with these options.
     pub(crate) fn run_command(&self, options: &[&str], words: &[&str]) -> Command {
         let mut command = self.here.gpuslice();
         self.home
@@ -46,14 +46,14 @@ impl Machine {
         command
     }
 
-    /// A run that lasts until its standard input ends, and its slice file.
+    /// Starts a run that lasts until its standard input ends. Returns it with its slice file.
     pub(crate) fn slice(&self, options: &[&str]) -> (Child, PathBuf) {
         let mut command = self.run(options, "echo $GPUSLICE_CONFIG; read line");
         let (child, config) = start(command.stdin(Stdio::piped()));
         (child, config.into())
     }
 
-    /// Starts as many runs of one size at once. Returns them all, and how many were admitted.
+    /// Starts `count` runs of one size at once. Returns them all, and the number of admitted ones.
     pub(crate) fn start_at_once(&self, count: usize, size: &str) -> (Vec<Child>, usize) {
         let mut children: Vec<Child> = (0..count)
             .map(|_| {
@@ -72,13 +72,13 @@ impl Machine {
         (children, started)
     }
 
-    /// Starts a run that ends at once, and has nothing to say.
+    /// Starts a run that ends at once without a message.
     pub(crate) fn starts(&self, options: &[&str]) {
         let (out, err, status) = told(&mut self.run(options, "echo started"));
         assert_eq!((out.as_str(), err.as_str(), status), ("started\n", "", 0));
     }
 
-    /// The records of what runs were admitted for: `tenants` or `promises`.
+    /// The records of admitted runs in the folder `tenants` or `promises`.
     pub(crate) fn records(&self, folder: &str) -> Vec<PathBuf> {
         let listed = fs::read_dir(self.state.path().join(folder));
         let listed = listed.into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Where the tests find gpuslice as it is installed: beside libgpuslice.so and the simulator.
+//! Builds the installation that the tests run: gpuslice beside libgpuslice.so and the simulator.
 //! Touches: cargo's folder for test files, /dev/shm; reads what `make` has built.
 
 pub(crate) mod cached;
@@ -14,23 +14,23 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// An installation in which gpuslice is the one that was built for this test.
+/// An installation whose gpuslice was built for this test.
 pub(crate) struct Installation {
     /// The folder of the executable.
     pub(crate) folder: PathBuf,
 }
 
 impl Installation {
-    /// Puts one together. `name` keeps tests that run at once apart.
+    /// Makes an installation. `name` separates tests that run at once.
     pub(crate) fn new(name: &str) -> Installation {
         let built = built();
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Left by an earlier run, perhaps of another gpuslice.
+        // An earlier run may have left a folder, perhaps of another gpuslice.
         let _ = fs::remove_dir_all(&root);
         let folder = root.join("release");
         fs::create_dir_all(&folder).unwrap();
-        // A link, not a copy: a file that was just written is busy as long as some other test's
-        // child has not executed its own program yet.
+        // A link, not a copy: a freshly written file cannot be executed while a child of another
+        // test still has it open for writing.
         fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), folder.join("gpuslice")).unwrap();
         for (from, to) in [
             ("release/libgpuslice.so", "release/libgpuslice.so"),
@@ -52,7 +52,7 @@ impl Installation {
         self.folder.join("gpuslice")
     }
 
-    /// gpuslice, in an environment that says nothing of GPUs.
+    /// gpuslice, with an environment that says nothing about GPUs.
     pub(crate) fn gpuslice(&self) -> Command {
         let mut command = Command::new(self.executable());
         for name in VARIABLES {
@@ -61,7 +61,7 @@ impl Installation {
         command
     }
 
-    /// `gpuslice run` with these options, of a shell script.
+    /// `gpuslice run` of a shell script, with these options.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
         let mut command = self.gpuslice();
         command
@@ -72,14 +72,14 @@ impl Installation {
     }
 }
 
-/// A runtime and a state folder in which no other test's slices are.
+/// A runtime folder and a state folder without slices of other tests.
 pub(crate) struct Home {
     pub(crate) runtime: TempDir,
     pub(crate) state: TempDir,
 }
 
 impl Home {
-    /// New ones, on tmpfs.
+    /// Makes new folders on tmpfs.
     pub(crate) fn new() -> Home {
         let folder = || tempfile::tempdir_in("/dev/shm").unwrap();
         Home {
@@ -88,7 +88,7 @@ impl Home {
         }
     }
 
-    /// Lets a command live in it.
+    /// Makes a command use these folders.
     pub(crate) fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("XDG_RUNTIME_DIR", self.runtime.path())
@@ -96,7 +96,7 @@ impl Home {
     }
 }
 
-/// What would change an answer.
+/// The environment variables that would change a result.
 const VARIABLES: [&str; 9] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
@@ -122,11 +122,11 @@ pub(crate) fn only(module: &str, test: &str) -> [String; 4] {
     [format!("{module}::{test}"), exact, ignored, nocapture]
 }
 
-/// How long a program may take: far longer than any needs, also on a busy machine.
+/// The time limit of a program: far longer than any of them needs, also on a busy machine.
 const SECONDS: u32 = 120;
 
-/// Lets the kernel end a program, by SIGALRM, if nothing else does. So a test that waits for a
-/// program that hangs fails, and does not hang as well.
+/// Lets the kernel end a program by SIGALRM if it still runs then. So a test whose program hangs
+/// fails instead of hanging, too.
 fn limited(command: &mut Command) -> &mut Command {
     let limit = || {
         // SAFETY: takes no pointers.
@@ -137,7 +137,7 @@ fn limited(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(limit) }
 }
 
-/// Starts a program that is ended if it hangs.
+/// Starts a program that is killed if it hangs.
 pub(crate) fn spawn(command: &mut Command) -> Child {
     limited(command).spawn().unwrap()
 }
@@ -151,8 +151,8 @@ pub(crate) fn start(command: &mut Command) -> (Child, String) {
     (child, line.trim().to_owned())
 }
 
-/// Lets a command find the usual signals. Whoever runs the tests may ignore them (nohup, a job in
-/// the background), and a program that was started so cannot be interrupted.
+/// Gives a command the default signal handlers. The caller of the tests may ignore some signals
+/// (nohup, a background job), and a program that inherits this cannot be interrupted.
 pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
     use nix::sys::signal::{SigHandler, Signal, signal};
     use std::os::unix::process::CommandExt;
@@ -167,7 +167,8 @@ pub(crate) fn with_usual_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(usual) }
 }
 
-/// Runs to the end; standard output and error as text, and the exit status as a shell sees it.
+/// Runs a program to its end. Returns standard output and error as text, and the exit status as a
+/// shell reports it.
 pub(crate) fn told(command: &mut Command) -> (String, String, i32) {
     let output = limited(command).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -180,12 +181,12 @@ fn status(output: &Output) -> i32 {
     output.status.code().unwrap_or_else(|| signal() | 128)
 }
 
-/// Waits until something is so, and fails when it is not so after a minute.
+/// Waits until a condition holds, and fails after a minute.
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
-        // Other processes bring it about, of which no event comes here.
+        // Other processes bring the condition about, and no event reports it.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

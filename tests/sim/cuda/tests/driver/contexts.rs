@@ -1,4 +1,4 @@
-//! Contexts: who has one, what it costs, what dies with it.
+//! Contexts: which threads have one, what each costs, and what ends with it.
 
 use crate::probe::{GIB, MIB, Sim};
 

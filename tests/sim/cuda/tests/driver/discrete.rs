@@ -1,4 +1,4 @@
-//! A card with its own memory: what plain allocations cost.
+//! A card with memory of its own, and the cost of plain allocations.
 
 use crate::probe::{GIB, MIB, Sim};
 use gpuslice_sim_machine::Kind;

@@ -1,4 +1,4 @@
-//! Things that go wrong on purpose.
+//! Faults that are injected on purpose.
 
 use crate::probe::{GIB, MIB, Sim, built};
 use std::time::{Duration, Instant};

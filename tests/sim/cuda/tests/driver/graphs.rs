@@ -1,4 +1,4 @@
-//! Graphs: charged when they are launched, until what is idle is trimmed.
+//! Graphs: they are charged when they are launched, until their idle memory is trimmed.
 
 use crate::probe::{MIB, Probe, Sim};
 
@@ -27,7 +27,7 @@ fn a_captured_allocation_is_charged_when_its_graph_is_launched() {
     assert_eq!(
         process.call("cuMemFreeAsync $other $stream"),
         1,
-        "no graph's"
+        "the memory is not a graph's"
     );
     process.ok("cuStreamEndCapture $stream @graph");
     process.ok("cuGraphInstantiateWithFlags @exec $graph 0");

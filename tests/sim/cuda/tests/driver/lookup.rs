@@ -1,4 +1,4 @@
-//! Names: what is exported, and what cuGetProcAddress makes of a name, a version and flags.
+//! Names: the exports, and the answers of cuGetProcAddress to a name, a version and flags.
 
 use crate::probe::{Probe, Sim, built};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ fn exported(library: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Code, status, and whether the address is the exported one of `export`.
+/// The code, the status, and whether the address is the exported one of `export`.
 fn ask(
     process: &mut Probe,
     name: &str,
@@ -224,7 +224,7 @@ fn addresses_may_be_the_drivers_own() {
     assert_eq!(
         ask(&mut process, "cuMemAlloc", 12_000, 0, "cuMemAlloc").0,
         0,
-        "the 32-bit one is left"
+        "the 32-bit function is left"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Pools: charged by what they reserve.
+//! Pools: they are charged by the memory that they reserve.
 
 use crate::probe::{MIB, Probe, Sim};
 

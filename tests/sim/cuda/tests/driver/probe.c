@@ -1,5 +1,5 @@
-/* A program that does what it is told, line by line: finds a function of the driver by name, calls it with integers,
- * says what it returned. Tests drive several of these against one simulated machine.
+/* Runs commands, one for each line of input: finds a function of the driver by name, calls it with
+ * integers, and prints its result. Tests drive several of these against one simulated machine.
  *
  *   NAME ARG...            call; prints the return code. An argument is a number, @v (address of variable v),
  *                          $v (its value) or "text"
@@ -10,7 +10,7 @@
  *   addr v NAME            the address dlsym gives, in v
  *   file v PATH            opens a file, descriptor in v
  *   exec                   becomes a fresh copy of itself
- * Touches: what it is told to. */
+ * Touches: whatever the commands touch. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -83,7 +83,7 @@ static void call(char *name, char **words, int count) {
     uint64_t a[6] = {0}, m[8] = {0};
     for (int i = 0; i < count && i < 6; i++)
         a[i] = argument(words[i]);
-    /* A struct of 64 bytes by value travels in memory, which is where the seventh argument and on are. */
+    /* A struct of 64 bytes by value is passed in memory, as are the seventh and later arguments. */
     for (int i = 0; i < count; i++)
         if (words[i][0] == '*') {
             memcpy(m, variable(words[i] + 1), sizeof m);

@@ -1,4 +1,4 @@
-//! Processes that do what they are told, and the machine they run on.
+//! Processes that run the commands of a test, and the machine on which they run.
 //! Touches: child processes, temporary directories.
 
 use gpuslice_sim_machine::{DeviceTruth, Machine};
@@ -74,7 +74,7 @@ impl Sim {
         )
     }
 
-    /// A process that finds another driver first.
+    /// A process whose loader finds another driver first.
     pub(crate) fn process_of_driver(&self, directory: &Path) -> Probe {
         Probe::start(
             built().join("probe"),
@@ -97,7 +97,7 @@ impl Sim {
         Machine::start(Some(self.scenario), Some(self.state.path()), "").unwrap()
     }
 
-    /// What is really so on device `i`.
+    /// The true state of device `i`.
     pub(crate) fn device(&self, i: usize) -> DeviceTruth {
         self.machine().truth().devices[i].clone()
     }
@@ -143,7 +143,7 @@ impl Probe {
         self.child.id()
     }
 
-    /// One line in, one line out.
+    /// Sends one line, and returns the line of its answer.
     pub(crate) fn say(&mut self, line: &str) -> String {
         writeln!(self.stdin, "{line}").unwrap();
         let mut answer = String::new();
@@ -151,7 +151,7 @@ impl Probe {
         answer.trim_end().to_owned()
     }
 
-    /// A call's return code.
+    /// Makes a call, and returns its code.
     pub(crate) fn call(&mut self, line: &str) -> i32 {
         let answer = self.say(line);
         answer
@@ -159,7 +159,7 @@ impl Probe {
             .unwrap_or_else(|_| panic!("{line}: {answer:?}"))
     }
 
-    /// A call that must succeed.
+    /// Makes a call that must succeed.
     pub(crate) fn ok(&mut self, line: &str) {
         assert_eq!(self.call(line), 0, "{line}");
     }
@@ -174,7 +174,7 @@ impl Probe {
             .unwrap()
     }
 
-    /// cuInit, and the primary context of a device made current.
+    /// Calls cuInit, and makes the primary context of a device current.
     pub(crate) fn context(&mut self, device: u32) {
         self.ok("cuInit 0");
         self.ok(&format!("cuDevicePrimaryCtxRetain @context {device}"));
@@ -191,7 +191,7 @@ impl Probe {
         self.info().0
     }
 
-    /// cuMemAlloc_v2 into a variable; the return code.
+    /// Allocates with cuMemAlloc_v2 into a variable, and returns the code.
     pub(crate) fn alloc(&mut self, variable: &str, bytes: u64) -> i32 {
         self.call(&format!("cuMemAlloc_v2 @{variable} {bytes}"))
     }
@@ -208,7 +208,7 @@ impl Probe {
         )
     }
 
-    /// SIGKILL, and the zombie collected.
+    /// Kills the process with SIGKILL, and reaps it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Several processes on one machine: they see each other, and the dead hold nothing.
+//! Several processes on one machine: they see each other, and dead processes hold nothing.
 
 use crate::probe::{GIB, MIB, Sim};
 
@@ -95,7 +95,7 @@ fn a_driver_limit_of_a_cgroup_is_stored_and_kept() {
     process.ok("nvmlInit_v2");
     process.ok("nvmlDeviceGetHandleByIndex_v2 0 @gpu");
     process.ok(&format!("put limits 8:\"/\" 8:{GIB} 8:{}", 2 * GIB));
-    // The path is read during the call, so it must be where the struct points: in a variable.
+    // The path is read during the call, so it must be in a variable to which the struct points.
     process.ok("put path 8:0x2f");
     process.ok(&format!("put limits 8:@path 8:{GIB} 8:{}", 2 * GIB));
     process.ok("nvmlDeviceSetMemoryLimits_v1 $gpu @limits");

@@ -1,4 +1,5 @@
-/* Uses the runtime the way a program does; prints what it saw. Built against each runtime in turn. */
+/* Uses the runtime the way a program does, and prints the answers. Built against each runtime in
+ * turn. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>

@@ -55,7 +55,7 @@ fn a_runtime_newer_than_the_driver_says_so() {
     let sim = Sim::new("rtx3090");
     let path = built().join("libcudart.so.12");
     let program = program("runtime12-old", &[path.to_str().unwrap()]);
-    // 35: the driver is insufficient.
+    // 35, insufficient driver: the driver is older than the runtime.
     let said = run(&sim, &program, &built().join("old"));
     assert!(said.starts_with("12 35 35 35 "), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Memory that is not plain: VMM handles and IPC, within and between processes.
+//! Memory other than plain allocations: VMM handles and IPC, within and between processes.
 
 use crate::probe::{GIB, MIB, Probe, Sim};
 
@@ -76,12 +76,12 @@ fn an_imported_handle_costs_nothing_and_outlives_its_exporter() {
     assert_eq!(
         sim.device(0).used,
         GIB + 254 * MIB,
-        "one context went, the memory stays"
+        "one context is gone, the memory stays"
     );
     assert_eq!(
         sim.device(0).processes[0].used,
         GIB + 254 * MIB,
-        "and now counts for who holds it"
+        "and now it counts for its holder"
     );
     other.ok("cuMemRelease $handle");
     other.ok(&format!("cuMemUnmap $at {GIB}"));

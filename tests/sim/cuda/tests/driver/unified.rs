@@ -1,4 +1,4 @@
-//! Machines where the host's memory is the GPU's.
+//! Machines on which the GPU uses the host's memory.
 
 use crate::probe::{GIB, MIB, Sim};
 use std::fs;
@@ -112,7 +112,7 @@ fn nvml_has_three_ways_of_not_answering_and_one_of_answering() {
         let sim = Sim::new(scenario);
         let mut process = sim.process_with_context();
         let (rc, [said_total, _, said_free, _]) = process.nvml(0);
-        // Where it does not answer, what the caller had there stays.
+        // Where NVML does not answer, the caller's variables keep their values.
         let expected = if code == 3 {
             (3, 1, 3)
         } else {

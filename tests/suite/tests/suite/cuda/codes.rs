@@ -6,7 +6,7 @@ use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::Counted;
 use serde_json::json;
 
-/// What the program that asks for everything is answered, on a machine that has nothing.
+/// The output of the program that makes every call, on a fresh machine without a slice.
 fn bare(scenario: &str) -> String {
     let machine = Machine::new(scenario);
     let program = linked("codes", "libcuda.so.1");

@@ -1,5 +1,5 @@
-//! Slice files that cannot be used, and calls that no program should make, inside running
-//! programs: no device memory is given, nothing ends, nothing hangs, and the log says it once.
+//! Unusable slice files, and calls that no program should make, inside running programs. No device
+//! memory is given, no program ends or hangs, and the log reports the cause once.
 //! Touches: files of every bad kind, in a folder of their own.
 
 use gpuslice_suite::compile::{compile, linked, linked_cuda, linked_nvml};
@@ -25,7 +25,8 @@ nvml GPU-3090aaaa-1111-4222-8333-444455550000 v1 total=25438126080 free=0 used=2
 nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25438126080 reserved=0 free=0 used=25438126080
 ";
 
-/// The log's lines, without who wrote them and without the folder of this test.
+/// The messages of the log, without the prefix of each line and without the path of this test's
+/// folder.
 fn log_of(file: &Path) -> Vec<String> {
     let folder = format!("{}/", file.parent().unwrap().display());
     let text = fs::read_to_string(file)
@@ -49,7 +50,7 @@ fn is_given_nothing(answer: &Answer, name: &str) {
     assert!(refused && answer.end == "exit 1", "{name}: {answer:?}");
 }
 
-/// Runs both programs with a slice file that `make` has made: neither is given memory, both end by
+/// Runs both programs with a slice file that `make` creates. Neither is given memory, both end by
 /// themselves, and the log says exactly once why this file is not used.
 fn is_refused(name: &str, make: impl Fn(&Path)) {
     let mut said = Vec::new();
@@ -71,7 +72,10 @@ fn is_refused(name: &str, make: impl Fn(&Path)) {
         }
         said.push(log_of(&log));
     }
-    assert_eq!(said[0], said[1], "{name}: CUDA and NVML learn the same");
+    assert_eq!(
+        said[0], said[1],
+        "{name}: the log differs between CUDA and NVML"
+    );
     let log = said.swap_remove(0);
     assert!(
         log.len() == 1
@@ -153,8 +157,9 @@ fn what_is_not_a_file_is_refused_and_nothing_hangs() {
 
 #[test]
 fn a_slice_file_that_may_not_be_read_is_refused() {
-    // Root may read everything, so the programs run as nobody, who may not enter the folder in
-    // which the build output lies: what they load is copied to where anybody may read.
+    // Root may read everything, so the programs run as the user nobody. That user may not enter the
+    // folder of the build output, so the files that the programs load are copied to a folder that
+    // every user may read.
     let machine = Machine::new("rtx3090");
     let folder = machine.folder().to_path_buf();
     for path in [folder.clone(), machine.state()] {
@@ -226,7 +231,7 @@ fn the_driver_stands_for_cuda(text: &str) -> Vec<String> {
     log_of(&log)
 }
 
-/// The program's own view of the host stays: only device memory is refused.
+/// Only device memory is refused: the program still sees the host's memory as it is.
 #[test]
 fn a_bad_slice_file_gives_no_unified_memory_and_leaves_the_host_alone() {
     let machine = Machine::new("gb10");
@@ -281,7 +286,7 @@ fn an_unusable_meminfo_never_raises_a_number_above_the_drivers() {
         );
         make(&meminfo);
         let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
-        // `meminfo` is looked for in the folder that is given as the machine's state.
+        // The slice file names the `meminfo` of the folder that is passed as the machine's state.
         let file = of_machine(machine.folder(), 40 * GIB, Some(uuid), machine.folder());
         let run = machine
             .place(Run::new(linked_cuda()))
@@ -322,8 +327,8 @@ fn calls_with_nowhere_to_write_get_the_drivers_own_codes() {
     }
 }
 
-/// Without a slice nothing changes, also for a program that has no descriptor left when it asks first;
-/// in a slice its limit holds once it can be read.
+/// Without a slice, a program that has no free descriptor at its first query gets the same answers
+/// as without the library. In a slice, the limit holds once the slice file can be read.
 #[test]
 fn a_program_without_free_descriptors_is_not_refused_for_life() {
     let program = linked("few_descriptors", "libcuda.so.1");
@@ -353,7 +358,8 @@ fn a_program_without_free_descriptors_is_not_refused_for_life() {
     );
 }
 
-/// A limit that is not known yet refuses: there is no memory to read the slice a second time.
+/// A limit that is not loaded yet refuses every allocation. The program leaves the library no
+/// memory to load the slice a second time.
 #[test]
 fn no_allocation_passes_while_the_slice_is_being_loaded() {
     let program = linked("starved", "libcuda.so.1");

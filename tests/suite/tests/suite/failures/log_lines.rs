@@ -1,4 +1,4 @@
-//! Log lines that nobody reads, or that cannot be written: the program goes on as it would have.
+//! Log lines that no process reads, or that cannot be written: the program runs on unchanged.
 //! Touches: workers in a slice, whose standard error is a pipe or a full file.
 
 use gpuslice_suite::compile;
@@ -54,7 +54,7 @@ fn a_line_to_a_pipe_that_nobody_empties_makes_nobody_wait() {
     });
     let in_time = waiting.recv_timeout(Duration::from_secs(60));
     drop(writer);
-    // Whoever waits goes on now, so that the test ends either way.
+    // Reading the rest unblocks a program that still waits, so that the test ends either way.
     reader.read_to_end(&mut Vec::new()).unwrap();
     asked.join().unwrap();
     assert_eq!(in_time, Ok(()));
@@ -144,7 +144,7 @@ fn a_log_file_of_another_user_gets_no_lines() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     std::fs::write(&path, "gpuslice[1.1] WARN \n").unwrap();
-    // Who may not give files away is not the one who could be tricked.
+    // Only root may give a file to another user, and only a program of root's could be misled.
     if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
         assert_eq!(logged_to(&path), "gpuslice[1.1] WARN \n");
     }

@@ -1,5 +1,5 @@
-//! A run whose folder is removed while it goes on, as a user's files in /dev/shm are at the last
-//! logout: what is started later is still counted and refused.
+//! A run whose folder is removed while the run goes on, as the last logout removes a user's files
+//! in /dev/shm. Programs that start later are still counted and refused.
 //! Touches: `gpuslice run`, on a simulated card with a context of 254 MiB.
 
 use super::started_run::{CONTEXT, StartedRun};
@@ -38,7 +38,7 @@ fn a_program_that_lost_the_name_of_the_slice_file_keeps_its_limit() {
     assert_eq!(second.code(&format!("alloc 0 {}", 8 * GIB)), OUT_OF_MEMORY);
 }
 
-/// An empty ledger in the place of a run's own was a second budget for programs that start later.
+/// An empty ledger in place of the run's own gave programs that started later a second budget.
 #[test]
 fn another_ledger_in_the_place_of_the_runs_own_is_no_second_budget() {
     let mut run = StartedRun::holding_5_gib();

@@ -1,4 +1,4 @@
-//! Damaged files, lost folders and full logs: a failure of ours is not the program's.
+//! Damaged files, lost folders and full logs: the library's own failures do not fail the program.
 //! Touches: broken slice files and ledgers, on simulated machines.
 
 mod bad_input;

@@ -1,4 +1,4 @@
-//! A run of 8 GiB with one process, whose files a test then damages.
+//! Starts a run of 8 GiB with one process; tests then damage the run's files.
 //! Touches: `gpuslice run`, on a simulated card with a context of 254 MiB.
 
 use gpuslice_suite::compile;
@@ -44,7 +44,7 @@ impl Environment {
     }
 }
 
-/// A run, its machine, its first process, which has a context, and its slice file.
+/// A run on a machine of its own: its slice file, and its first process, which has a context.
 pub(super) struct StartedRun {
     pub(super) first: Worker,
     pub(super) environment: Environment,
@@ -82,14 +82,15 @@ impl StartedRun {
         PathBuf::from(self.slice[key].as_str().unwrap())
     }
 
-    /// Waits until the watcher of the run has the ledger open: it opens it when the program runs.
+    /// Waits until the run's watcher has the ledger open. The watcher opens it once the program
+    /// runs.
     pub(super) fn wait_for_the_watcher(&self) {
         let start = Instant::now();
         let link = || std::fs::read_link(self.path("ledger_descriptor"));
         while !link().is_ok_and(|path| path == self.path("ledger")) {
             assert!(
                 start.elapsed() < Duration::from_secs(60),
-                "it is not opened"
+                "the watcher has not opened the ledger"
             );
             std::thread::yield_now();
         }

@@ -1,5 +1,5 @@
-//! What a slice file can say of devices: each its own budget, by uuid; headroom; the device's
-//! own total; and what it does not name is left alone.
+//! The device settings of a slice file: a budget for each device, by uuid; headroom; the device's
+//! own total. Devices that the file does not name are left alone.
 //! Touches: the programs linked with -lcuda and -lnvidia-ml.
 
 use gpuslice_suite::compile::{linked_cuda, linked_nvml};
@@ -8,12 +8,13 @@ use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::write;
 use std::path::PathBuf;
 
-/// Asks CUDA, and asks NVML.
+/// The program that queries CUDA, and the program that queries NVML.
 fn programs() -> [PathBuf; 2] {
     [linked_cuda(), linked_nvml()]
 }
 
-/// What both say in the slice that this file describes; `{meminfo}` in it is the host's.
+/// The output of both programs in the slice that `slice` describes. `{meminfo}` in it stands for
+/// the path of the host's meminfo.
 fn in_slice(scenario: &str, slice: &str) -> String {
     let said = programs().map(|program| {
         let machine = Machine::new(scenario);
@@ -31,7 +32,7 @@ fn in_slice(scenario: &str, slice: &str) -> String {
     said.concat()
 }
 
-/// The same by `gpuslice run`.
+/// The output of both programs in a slice that `gpuslice run` makes.
 fn by_gpuslice_run(scenario: &str, options: &[&str]) -> String {
     let said = programs().map(|program| run(scenario, options, program).answer().clean());
     said.concat()
@@ -148,7 +149,7 @@ nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=130663165952 reserved=0 f
 ";
     assert_eq!(in_slice("gb10", slice), expected);
     let options = ["--memory", "40GiB", "--total", "device"];
-    // The ledger of `gpuslice run` counts what the slice holds, and nothing else is used.
+    // With the ledger of `gpuslice run`, only memory that the slice itself holds is not free.
     let counted = "\
 cuda b10aaaaa-4444-4555-8666-777788880000 device total=130663165952
 cuda b10aaaaa-4444-4555-8666-777788880000 context total=130663165952 free=42681237504
@@ -162,7 +163,7 @@ nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=130663165952 reserved=0 f
 
 #[test]
 fn a_host_that_keeps_more_for_itself_leaves_less_free() {
-    // 115.65 GiB are available; 100 GiB are kept.
+    // The host has 115.65 GiB available, and keeps 100 GiB.
     let slice = r#"{"version":1,"reserve":107374182400,"meminfo":"{meminfo}","devices":[
         {"uuid":"GPU-b10aaaaa-4444-4555-8666-777788880000","memory":42949672960,"integrated":true}]}"#;
     let expected = "\
@@ -175,7 +176,8 @@ nvml GPU-b10aaaaa-4444-4555-8666-777788880000 v2 total=42949672960 reserved=0 fr
 ";
     assert_eq!(in_slice("gb10", slice), expected);
     let options = ["--memory", "40GiB", "--reserve", "100GiB"];
-    // Less than the slice's: it is only started because that was asked for, and it is told.
+    // The host can promise less than the slice's 40 GiB. The run starts only because of this
+    // option, and warns.
     let options = [&options[..], &["--overcommit"]].concat();
     let said = programs().map(|program| {
         let answer = run("gb10", &options, program).answer();

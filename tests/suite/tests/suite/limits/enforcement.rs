@@ -1,5 +1,5 @@
-//! The limit: what is shown as free is granted in one piece, a granule more is refused with the
-//! vendor's own code, and however many ask at once, the slice never holds more.
+//! The limit. Memory shown as free is granted in one piece, and a granule more is refused with the
+//! vendor's own code. However many processes allocate at once, the slice never holds more.
 //! Touches: workers in a slice, on simulated machines.
 
 use gpuslice_suite::compile::linked;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 6 * GIB;
-/// What a context takes on an RTX 3090, and on an H200.
+/// The size of a context on an RTX 3090, and on an H200.
 const CONTEXT: u64 = 254 * MIB;
 const LARGE_CONTEXT: u64 = 520 * MIB;
 
@@ -27,7 +27,7 @@ fn allocating(bytes: u64) -> [String; 3] {
     ]
 }
 
-/// Everything that can be seen of a slice: by CUDA, by NVML, by the ledger, on the card.
+/// A slice's memory by CUDA, by NVML, by the ledger, and on the card.
 fn seen(slice: &Counted, worker: &mut Worker) -> (u64, [u64; 3], u64, u64) {
     let (free, nvml) = (worker.free(), worker.nvml());
     (free, nvml, slice.counted(), slice.held())
@@ -70,7 +70,7 @@ fn a_size_that_no_machine_has_is_out_of_memory_and_nothing_happens() {
         );
         assert_eq!(seen(&slice, &mut worker), before, "{bytes}");
     }
-    // A request for nothing is the driver's business.
+    // The driver itself answers a request for zero bytes.
     assert_eq!(worker.code("alloc 0 0"), 1);
 }
 
@@ -88,7 +88,7 @@ fn two_hundred_processes_at_once_never_hold_more_than_the_limit() {
             );
         }
     }
-    // Looked at while they allocate, and when they have.
+    // The limit is checked while the workers allocate, and again when they have finished.
     for worker in &mut workers {
         let held = slice.held();
         assert!(held <= limit, "{held}");
@@ -96,13 +96,13 @@ fn two_hundred_processes_at_once_never_hold_more_than_the_limit() {
     }
     let held = slice.held();
     assert!(held <= limit, "{held}");
-    // What is refused did not fit beside what others asked for at that moment, and on a machine
-    // that is busy enough they ask for long.
+    // A refused request did not fit beside the open requests of other workers. On a very busy
+    // machine such requests stay open for long, so the slice need not be full.
     assert!(held > limit / 4, "{held}");
     assert_eq!(slice.counted(), held);
     let free = limit - held;
     for worker in &mut workers {
-        // The simulated driver has room for 128 processes; to the others it is out of memory.
+        // The simulated driver has room for 128 processes, and refuses the others as out of memory.
         match worker.ask("!info")[..] {
             [0, said, _] => assert_eq!(said.cast_unsigned(), free),
             [code, ..] => assert_ne!(code, 0),
@@ -129,7 +129,7 @@ fn a_slice_that_does_not_enforce_only_reports() {
 
 #[test]
 fn the_drivers_own_refusal_leaves_the_ledger_as_it_was() {
-    // More than the card has is promised; a neighbour holds most of it.
+    // The limit fits the card, but a neighbour holds most of the card's memory.
     let slice = Counted::new("rtx3090", 20 * GIB);
     let mut neighbour = slice.neighbour();
     neighbour.must(&format!("create 0 {}", 18 * GIB));
@@ -210,7 +210,8 @@ fn a_context_measured_by_free_alone_has_a_plausible_size() {
     }
 }
 
-/// What a program has grown by that holds so many of a kind, and what the device has less.
+/// The bytes by which a program grows when it holds `count` allocations of a kind, and the bytes
+/// that they take from the device.
 fn grown(run: Run, kind: &str, count: u64) -> [u64; 2] {
     let said = run.arg(kind).arg(count.to_string()).answer().clean();
     let numbers: Vec<u64> = said
@@ -223,8 +224,8 @@ fn grown(run: Run, kind: &str, count: u64) -> [u64; 2] {
 #[test]
 fn a_living_allocation_takes_48_bytes_of_its_process_at_most() {
     let program = linked("living", "libcuda.so.1");
-    // How many, how many bytes each has on the device, how many things each is, and what the
-    // least is that anybody could remember them by.
+    // The kind, the number of allocations, the bytes of each on the device, the objects of which
+    // each consists, and the least bytes in which any library could remember one.
     for (kind, count, bytes, things, least) in [
         ("linear", 20_000, 2 * MIB, 1, 8),
         ("small", 20_000, 4096, 1, 0),
@@ -239,13 +240,13 @@ fn a_living_allocation_takes_48_bytes_of_its_process_at_most() {
         assert_eq!(
             less,
             count * bytes / GRANULE * GRANULE,
-            "{kind} are counted"
+            "{kind}: bytes taken from the device"
         );
         let each = in_slice.saturating_sub(alone).div_ceil(count);
         let at_most = 48 * things;
         assert!(
             (least..=at_most).contains(&each),
-            "{kind}: {each} bytes each, {alone} of {in_slice} without the slice"
+            "{kind}: {each} bytes each; growth {in_slice} in the slice, {alone} without it"
         );
     }
 }

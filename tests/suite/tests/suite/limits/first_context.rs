@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 
 const MIB: u64 = 1 << 20;
 
-/// Holds memory of the slice in this process, which has no context, as `cuMemCreate` and imports do.
+/// Claims memory of the slice for this process, which has no context. `cuMemCreate` and imports do
+/// the same.
 fn hold(slice: &Counted, uuid: &str, bytes: u64) {
     let path = CString::new(slice.ledger().as_os_str().as_bytes()).unwrap();
     let ledger = Ledger::open(&path, Open::Existing).unwrap();
@@ -54,7 +55,7 @@ fn the_first_context_of_a_slice_with_room_is_counted_as_it_is() {
     assert_eq!(worker.free(), 8 * GIB - size);
 }
 
-/// Its real size may be smaller than the usual one.
+/// The real size of a context may be smaller than the usual one.
 #[test]
 fn the_first_context_of_a_tiny_empty_slice_is_granted() {
     let slice = Counted::new("rtx3090", 64 * MIB);

@@ -1,10 +1,11 @@
-//! Graphs that do not say what they need before they have it: they are refused, or counted, as others.
+//! Graphs whose memory is known only after the driver has reserved it. They are refused or counted
+//! like other graphs.
 //! Touches: workers in a slice, on a simulated RTX 3090.
 
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 
-/// What a context takes on an RTX 3090.
+/// The size of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Engines that fill a slice by TOTAL, with a little left for later, and then need more than
-//! that: the first start fails as in the field, the second, with what was learned, fits.
+//! Engines that fill a slice by TOTAL, leave a little for later, and then need more than that. The
+//! first start fails as it does in the field. The second start uses the learned headroom, and fits.
 //! Touches: `gpuslice run`, on a simulated card with a context of 254 MiB.
 
 use gpuslice_suite::compile::worker;
@@ -11,30 +11,32 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// What an engine wants at the end of its start, and what is then left of the slice.
+/// An engine: the bytes that it wants at the end of its start, and the bytes then left in the
+/// slice.
 struct Engine {
     wants: u64,
     left: u64,
 }
 
 impl Engine {
-    /// What is shown of it: what an allocation can get, in the driver's granules.
+    /// The bytes left as CUDA reports them: an allocation can get whole granules of the driver.
     fn shown(&self) -> u64 {
         self.left / GRANULE * GRANULE
     }
 
-    /// What is missing to what the driver takes for the request.
+    /// The bytes that are missing for the granules that the driver takes for the request.
     fn short_by(&self) -> u64 {
         self.wants.next_multiple_of(GRANULE) - self.left
     }
 }
 
-/// vLLM #40937: graphs are captured after the cache was sized; 1.53 GiB of 1.49.
+/// vLLM #40937: graphs are captured after the cache was sized. They want 1.53 GiB, and 1.49 GiB are
+/// left.
 const SHORT_BY_41: Engine = Engine {
     wants: 1567 * MIB,
     left: 1527 * MIB,
 };
-/// The same issue's other log: 1.39 GiB are left.
+/// The other log of the same issue: 1.39 GiB are left.
 const SHORT_BY_143: Engine = Engine {
     wants: 1567 * MIB,
     left: 1425 * MIB,
@@ -45,13 +47,13 @@ const SHORT_BY_54: Engine = Engine {
     left: 345_893_765,
 };
 
-/// A home for what is learned, and the machine.
+/// A machine, whose folder also keeps the learned headroom, and the options of each run.
 struct Host {
     machine: Machine,
     options: Vec<String>,
 }
 
-/// How a start ended.
+/// The result of one start.
 #[derive(Debug, PartialEq, Eq)]
 struct Started {
     total: u64,
@@ -61,7 +63,7 @@ struct Started {
 }
 
 impl Host {
-    /// A slice of 8 GiB and whatever makes what is left in it exact.
+    /// A slice of 8 GiB, and as many bytes more as make the engine's `left` exact.
     fn new(engine: &Engine) -> Host {
         let memory = (8 * GIB + engine.left % GRANULE).to_string();
         let words = ["--sim", "rtx3090", "--name", "engine", "--memory", &memory];
@@ -76,8 +78,8 @@ impl Host {
         run.env("XDG_STATE_HOME", self.machine.folder())
     }
 
-    /// Starts the engine: a context, weights and a cache that leave what it believes to need,
-    /// and then what it really needs.
+    /// Starts the engine. It allocates a context, weights and a cache, and leaves as much as it
+    /// expects to need. Then it allocates as much as it really needs.
     fn start(&self, engine: &Engine, options: &[&str]) -> Started {
         let run = self.gpuslice().arg("run").args(&self.options).args(options);
         let mut worker = Worker::start(run.arg("--").arg(worker()));
@@ -96,20 +98,21 @@ impl Host {
         }
     }
 
-    /// What `gpuslice headroom` lists.
+    /// The output of `gpuslice headroom`.
     fn learned(&self) -> String {
         self.gpuslice().arg("headroom").answer().clean()
     }
 
-    /// The lesson is written when the run has ended, by a process that outlives it.
+    /// Waits until the headroom is learned. A process that outlives the run writes it when the run
+    /// has ended.
     fn learns(&self) {
         let start = Instant::now();
         while !self.learned().contains("engine") {
             assert!(
                 start.elapsed() < Duration::from_secs(60),
-                "nothing is learned"
+                "no headroom is learned"
             );
-            // That process is no child of this one: its end cannot be waited for.
+            // The writing process is no child of this one, so its end cannot be waited for.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -127,17 +130,17 @@ fn fails_and_then_fits(engine: &Engine) {
     let learned = ["--headroom", "learned"];
     assert_eq!(host.start(engine, &learned), fails);
     host.learns();
-    // Who does not ask for it is shown as much as before, and fails as before.
+    // A run without this option reports as much memory as before, and fails as before.
     assert_eq!(host.start(engine, &[]), fails);
 
     let second = host.start(engine, &learned);
     assert_eq!(
         second.total,
         total - engine.short_by(),
-        "in bytes, not percent"
+        "the headroom is exact to the byte"
     );
     assert_eq!(second.code, 0, "{second:?}");
-    // The engine has left as much as before; the rest comes from what was kept back.
+    // The engine leaves as much as before; the missing memory comes from the headroom.
     let left = engine.shown()..=engine.left;
     assert!(left.contains(&second.free_before), "{second:?}");
     assert_eq!(second.free_after, 0, "{second:?}");

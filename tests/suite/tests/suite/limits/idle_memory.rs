@@ -1,15 +1,16 @@
-//! What a pool or graphs have reserved and nobody uses, when several threads want it in one moment:
-//! it serves one of them, and what another needs is claimed or refused.
-//! Touches: workers in a slice whose driver takes its time, so that the calls meet in it.
+//! Reserved memory of a pool or of graphs that is idle when several threads request it at once. It
+//! serves one thread; the memory of the others is claimed or refused.
+//! Touches: workers in a slice, whose driver is slow enough that the calls overlap in it.
 
 use gpuslice_suite::compile;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 
-/// What a context takes on an RTX 3090.
+/// The size of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
 
-/// What reserves memory: what a worker is told, what it calls, and what gives back what is idle.
+/// A way to reserve memory: the worker's command for it, the driver function that this command
+/// calls, and the worker's command that releases idle memory.
 struct Kind {
     takes: &'static str,
     calls: &'static str,
@@ -30,7 +31,7 @@ const KINDS: [Kind; 2] = [
 ];
 
 impl Kind {
-    /// A worker that has 1 GiB idle, and whose driver takes a tenth of a second.
+    /// A worker with 1 GiB of idle memory, whose driver takes 0.1 seconds for a call.
     fn worker(&self, slice: &Counted) -> Worker {
         let slow = format!("slow:{}=100ms", self.calls);
         let run = slice.run(compile::worker());
@@ -38,11 +39,15 @@ impl Kind {
         worker.must("start 0");
         worker.must(&format!("{} 0 {GIB}", self.takes));
         worker.must("free 0");
-        assert_eq!(slice.counted(), CONTEXT + GIB, "it stays reserved");
+        assert_eq!(
+            slice.counted(),
+            CONTEXT + GIB,
+            "freed memory stays reserved"
+        );
         worker
     }
 
-    /// Has as many threads take 1 GiB each, and says how each went.
+    /// Allocates 1 GiB in each of `threads` threads at once, and returns the sorted codes.
     fn at_once(&self, worker: &mut Worker, threads: usize) -> Vec<String> {
         for thread in 1..=threads {
             worker.send(thread, &format!("{} {thread} {GIB}", self.takes));
@@ -89,7 +94,7 @@ fn all_that_fit_beside_each_other_are_served() {
     }
 }
 
-/// Waits until a thread of the worker is in the driver, which sleeps there.
+/// Waits until a thread of the worker is inside the slow driver call, which sleeps.
 fn is_in_the_driver(worker: &Worker) {
     let tasks = format!("/proc/{}/task", worker.pid());
     let sleep = libc::SYS_clock_nanosleep.to_string();
@@ -124,7 +129,7 @@ fn what_a_call_counts_on_is_nobody_elses_when_it_is_trimmed_away() {
 
 #[test]
 fn every_pool_of_a_program_that_has_thousands_is_counted() {
-    // More than a page and a mapping have places for.
+    // More pools than one page and one mapping have entries for.
     const POOLS: u64 = 4200;
     const GROWTH: u64 = 32 << 20;
     let slice = Counted::new("rtx3090", CONTEXT + 4 * GIB);
@@ -137,7 +142,7 @@ fn every_pool_of_a_program_that_has_thousands_is_counted() {
         let held = CONTEXT + (taken as u64 + 1) * GROWTH;
         assert_eq!((slice.held(), slice.counted()), (held, held), "pool {pool}");
     }
-    // Places that were another's are taken again.
+    // Entries of pools that have ended are used again for new pools.
     for pool in 0..POOLS {
         worker.must(&format!("free {}", POOLS + pool));
         worker.must(&format!("free {pool}"));

@@ -1,12 +1,12 @@
-//! Thousands of SIGKILLs of processes that allocate: the survivor's next answer is right at once,
-//! nobody hangs, nothing is left.
-//! Touches: workers in a slice. `GPUSLICE_KILLS` says how many are killed (400 otherwise).
+//! Kills many processes with SIGKILL while they allocate. The survivor's next answer is right at
+//! once, no process hangs, and no memory stays held.
+//! Touches: workers in a slice. `GPUSLICE_KILLS` sets how many are killed (default: 400).
 
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, Worker};
 use std::time::{Duration, Instant};
 
-/// What a context takes on an RTX 3090.
+/// The size of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
 const LIMIT: u64 = 20 * GIB;
 
@@ -15,14 +15,15 @@ fn kills() -> u32 {
     asked.and_then(|kills| kills.parse().ok()).unwrap_or(400)
 }
 
-/// A number that looks random, from another.
+/// A pseudo-random number, computed from `number`.
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (number ^ (number >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
 
-/// After the dead were buried, whoever looks sees only the living, and at once. How long the answer
-/// took is judged over all rounds: on a busy machine one may have had to wait for a processor.
+/// Asserts that a survivor sees only the living processes once the kernel has released the dead
+/// ones. Returns the time of its answer: on a busy machine one answer may wait for a processor, so
+/// the times of all rounds are judged together.
 fn is_clean(slice: &Counted, survivor: &mut Worker, living: usize, before: u64) -> Duration {
     slice.buried(living);
     let start = Instant::now();
@@ -32,7 +33,7 @@ fn is_clean(slice: &Counted, survivor: &mut Worker, living: usize, before: u64) 
     took
 }
 
-/// The answers came at once: a wait for a dead process would be in every one of them.
+/// Asserts that the answers came at once. A wait for dead processes would delay every answer.
 fn at_once(answers: &[Duration]) {
     let sum: Duration = answers.iter().sum();
     let limit = Duration::from_millis(100) * u32::try_from(answers.len()).unwrap();
@@ -51,7 +52,8 @@ fn the_next_answer_after_a_kill_is_right_at_once() {
     let mut answers = Vec::new();
     for round in 0..kills() / BROOD {
         nursery.must(&format!("hatch {BROOD} {round}"));
-        // Killed at any moment of their work, which is why this sleeps.
+        // The length of this sleep varies, so that processes are killed at any moment of their
+        // work.
         std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
         nursery.must("cull");
         answers.push(is_clean(&slice, &mut survivor, 1, before));
@@ -71,11 +73,12 @@ fn the_same_holds_in_a_slice_that_is_always_full() {
     let mut nursery = slice.idle();
     let mut answers = Vec::new();
     for round in 0..kills() / 8 {
-        // Some of them find no room for their context, and end by themselves.
+        // Some processes find no room for their context, and end by themselves.
         nursery.ask(&format!("hatch 6 {round}"));
-        // Killed at any moment of their work, too.
+        // Here, too, processes are killed at any moment of their work.
         std::thread::sleep(Duration::from_micros(mixed(round.into()) % 1500));
-        // A pool's growth, 32 MiB, is known only when the driver has added it.
+        // A pool grows by 32 MiB, which is known only when the driver has added it. Each of the six
+        // processes may exceed the limit by that much for a moment.
         let held = slice.held();
         assert!(held <= limit + 6 * (32 << 20), "{held} of {limit}");
         nursery.ask("cull");

@@ -1,8 +1,8 @@
 //! The law of the ledger: after any sequence of calls by up to eight processes of four threads,
-//! with kills at random moments, it holds what the driver holds, never more than the limit, and
-//! nothing when all are gone.
-//! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` says how many programs are
-//! run by each test (100 otherwise, 10 seconds).
+//! with kills at random moments, the ledger holds what the driver holds. It never holds more than
+//! the limit, and nothing once all processes are gone.
+//! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` sets how many programs each
+//! test runs (default: 100, which take 10 seconds).
 
 use gpuslice_config::ledger::Kind;
 use gpuslice_sim_machine::{Kind as Truly, ProcessTruth};
@@ -13,14 +13,14 @@ use proptest::test_runner::{Config, TestRunner};
 
 const PROCESSES: usize = 8;
 const THREADS: usize = 4;
-/// Numbers for what a thread holds; `free` forgets one of them.
+/// How many numbers a thread has for its allocations and handles; `free` releases one of them.
 const THINGS: usize = 10;
-/// What a pool grows by at a time, where there is room.
+/// The bytes by which a pool grows at a time, where there is room.
 const GROWTH: u64 = 32 << 20;
-/// Small enough that programs run into it.
+/// The limit is small enough that programs reach it.
 const LIMIT: u64 = 6 * GIB;
 
-/// What one thread of one process does.
+/// The act of one thread of one process.
 #[derive(Clone, Debug)]
 enum Act {
     Linear(u64),
@@ -48,9 +48,9 @@ enum Act {
 #[derive(Clone, Debug)]
 enum Step {
     Does(usize, usize, usize, Act),
-    /// Killed in whatever it does; the next step of this process starts another.
+    /// Kills a process at any point of its work. Its next step starts a new process.
     Kill(usize),
-    /// Everybody finishes, and what must hold is looked at.
+    /// Waits for all processes, and checks the law.
     Look,
 }
 
@@ -98,7 +98,7 @@ impl Act {
         matches!(self, Act::Async(_) | Act::FromPool(..))
     }
 
-    /// Whether it puts something in its place, where something else may be.
+    /// Whether the act stores something under its number, which may already be in use.
     fn takes(&self) -> bool {
         !matches!(
             self,
@@ -106,7 +106,7 @@ impl Act {
         )
     }
 
-    /// What a worker is told; every thread has numbers of its own.
+    /// The worker's command for this act. Every thread has numbers of its own.
     fn line(&self, thread: usize, thing: usize) -> String {
         let number = |thing: usize| thread * THINGS + thing;
         let own = number(thing);
@@ -137,7 +137,7 @@ impl Act {
 struct Play {
     slice: Counted,
     processes: [Option<Worker>; PROCESSES],
-    /// Requests of pools that may not have been answered yet.
+    /// Requests for pool memory that may still be open.
     growing: u64,
 }
 
@@ -148,7 +148,8 @@ impl Play {
                 let (place, slice) = (&mut self.processes[*process], &self.slice);
                 let worker = place.get_or_insert_with(|| {
                     let mut worker = slice.idle();
-                    // Where there is no room for a context, nothing can be done; that is fine.
+                    // Without room for a context the start fails, and so do the later steps. The
+                    // law still holds.
                     worker.code("start 0");
                     worker
                 });
@@ -168,8 +169,9 @@ impl Play {
         self.within_the_limit();
     }
 
-    /// How much a pool grows is known only when it has: what is too much has gone back when the
-    /// request is answered.
+    /// Asserts that the slice holds no more than its limit. The growth of a pool is known only
+    /// afterwards, and the excess is returned before the request is answered. So each open request
+    /// may exceed the limit by one growth.
     fn within_the_limit(&self) {
         let calls = self.growing.min((PROCESSES * THREADS) as u64);
         let held = self.slice.held();
@@ -194,7 +196,7 @@ impl Play {
             self.agrees(process);
         }
         let counted = self.slice.counted();
-        // What is shown is what is counted, to the byte.
+        // CUDA's free memory agrees with the ledger's sum, to the byte.
         let info = self.processes.iter_mut().flatten().find_map(|worker| {
             let answer = worker.ask("!info");
             (answer[0] == 0).then(|| answer[1].cast_unsigned())
@@ -204,7 +206,7 @@ impl Play {
         }
     }
 
-    /// One process holds what its part of the ledger says.
+    /// Asserts that a process holds what its record in the ledger says.
     fn agrees(&self, process: &ProcessTruth) {
         let records = self.slice.records();
         let record = records.iter().find(|record| record.pid == process.pid);
@@ -230,7 +232,8 @@ impl Play {
                 kind.name()
             );
         }
-        // Managed memory may come to the device at any time, and is counted from the beginning.
+        // Managed memory may move to the device at any time, and the ledger counts it from its
+        // allocation on.
         assert!(
             process.kind(Truly::Managed) <= managed,
             "{record:?} {process:?}"
@@ -255,10 +258,10 @@ fn runs(program: &[Step]) {
     assert_eq!(play.slice.held(), 0);
     let mut next = play.slice.worker();
     let context = play.slice.held();
-    assert_eq!(next.free(), LIMIT - context, "nothing is left");
+    assert_eq!(next.free(), LIMIT - context, "no memory stays counted");
 }
 
-/// Plays programs of so many random steps.
+/// Runs random programs, with or without requests for pool memory.
 fn whatever_programs_do(of_pools: bool) {
     let asked = std::env::var("GPUSLICE_LAW").ok();
     let cases = asked.and_then(|cases| cases.parse().ok()).unwrap_or(100);

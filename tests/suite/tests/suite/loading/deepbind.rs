@@ -1,4 +1,5 @@
-//! Plug-ins that are opened with `RTLD_DEEPBIND`: those that call nothing of ours keep it.
+//! Plug-ins that are opened with `RTLD_DEEPBIND`. Those that call no intercepted function keep the
+//! flag.
 //! Touches: `tests/clients/c/deepbind.c`.
 
 use gpuslice_suite::compile::compile;
@@ -11,7 +12,7 @@ fn plugin(name: &str, more: &[&str]) -> PathBuf {
     compile("cc", "c/deepbind.c", name, &[&words, more].concat())
 }
 
-/// What the plug-ins say bare and in this slice, and what the log says then.
+/// The output of the plug-ins without a slice and in this slice, and the log of the latter.
 fn said(plugins: &[PathBuf], slice: &str) -> [String; 3] {
     let program = compile("cc", "c/deepbind.c", "deepbind", &["-rdynamic", "-ldl"]);
     let machine = Machine::new("rtx3090");
@@ -51,7 +52,8 @@ fn a_plug_in_that_opens_files_keeps_it_where_files_are_the_hosts() {
         ("its version is 2\n", "its version is 2\n")
     );
     assert!(!log.contains("RTLD_DEEPBIND"), "{log}");
-    // A device may share the host's memory here: what the plug-in reads of it is the slice's.
+    // In this slice a device may share the host's memory. The plug-in opens files, so it must see
+    // the slice in them.
     let [_, sliced, log] = said(&plugins, ANY);
     assert_eq!(sliced, "its version is 1\n");
     let line = format!(

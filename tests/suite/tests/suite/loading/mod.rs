@@ -1,4 +1,4 @@
-//! Ways by which a program comes to the library, or past it.
+//! Ways by which a program reaches the library, or bypasses it.
 //! Touches: C programs, old C libraries in containers of their own.
 
 mod deepbind;

@@ -1,5 +1,5 @@
-//! The library under old C libraries, as Ubuntu 16.04 to 20.04 and Debian 11 have them: every way to
-//! the driver, a namespace of dlmopen, and functions that came later.
+//! The library under old C libraries, those of Ubuntu 16.04 to 20.04 and of Debian 11: every way to
+//! the driver, a namespace of dlmopen, and functions that later C libraries added.
 //! Touches: packages of those releases, which `tests/userlands/setup.sh` downloads once; the
 //! simulated driver, linked for them.
 #![cfg(target_arch = "x86_64")]
@@ -17,7 +17,7 @@ struct Userland {
     folder: PathBuf,
 }
 
-/// The release whose headers the clients are compiled with: what links there loads everywhere.
+/// The release whose headers compile the clients: a program linked there loads on every release.
 const OLDEST: &str = "xenial";
 
 impl Userland {
@@ -60,7 +60,8 @@ impl Userland {
     }
 }
 
-/// Whether one answer was given bare, preloaded without a slice, and in a slice.
+/// Asserts that a program answers the same bare, preloaded without a slice, and in a slice. Returns
+/// its output.
 fn is_the_same(run: impl Fn() -> Run, slice: &Path) -> String {
     let bare = run().answer();
     assert_eq!(run().with_shim().answer(), bare, "without a slice");
@@ -122,7 +123,7 @@ fn every_test_of(name: &str) {
         bare.contains("close_range: absent, absent, dlerror 1\n"),
         "{bare}"
     );
-    // A weak reference is bound to the library's function, which answers as an old kernel would.
+    // The weak reference is bound to the library's function, which answers as an old kernel would.
     let sliced = absent().with_shim().slice(&slice).answer().clean();
     let functions = sliced.lines().filter(|line| !line.contains("errno "));
     assert_eq!(
@@ -136,7 +137,7 @@ fn every_test_of(name: &str) {
     );
 }
 
-/// A look-up that fails in a namespace of dlmopen ends the process before glibc 2.34.
+/// Before glibc 2.34, a failed look-up in a namespace of dlmopen ends the process.
 #[test]
 fn a_linked_library_in_a_namespace_of_its_own_sees_the_slice() {
     let userland = Userland::new("bionic");
@@ -166,8 +167,8 @@ fn every_old_userland_opens_files_in_a_namespace_and_sees_the_slice() {
     }
 }
 
-/// In such a namespace this library comes first, so that its own definition was found where the
-/// driver's is, and no other in its scope.
+/// In such a namespace this library comes first. A look-up of a driver function found this library's
+/// own definition, and no other in its scope.
 #[test]
 fn look_ups_in_a_namespace_of_its_own_find_the_driver() {
     let userland = Userland::new("bionic");

@@ -1,7 +1,7 @@
-//! Real libcudarts, as PyPI has them, looking for their driver: which entry points they ask for,
-//! and that those which report memory are ours.
-//! Touches: libcudart 11.8, 12.9 and 13.5. They stop by themselves after that, with error 500:
-//! they go on only with a driver's private tables, and nothing private is simulated.
+//! Real libcudarts from PyPI, which look up their driver: the entry points that they request, and
+//! that those which report memory are the library's.
+//! Touches: libcudart 11.8, 12.9 and 13.5. After these look-ups they stop with error 500: they need
+//! a driver's private tables, and no private table is simulated.
 
 use gpuslice_suite::compile::{c, compile};
 use gpuslice_suite::place::{real_cudart, real_static_cudart, workspace};
@@ -9,20 +9,20 @@ use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
 use std::path::Path;
 
-/// What `cudaGetDeviceCount` and `cudaMemGetInfo` say where the private tables are missing.
+/// The output of `cudaGetDeviceCount` and `cudaMemGetInfo` where the private tables are missing.
 const STOPPED: &str = "cudaGetDeviceCount 500\ncudaMemGetInfo 500\n";
 
-/// What the shim's log says of a program's look-ups.
+/// A program's look-ups, as the shim's log reports them.
 struct Lookups {
-    /// By `dlsym`, of driver functions.
+    /// Driver functions looked up by `dlsym`.
     by_dlsym: Vec<String>,
-    /// By `cuGetProcAddress`, and given out as ours.
+    /// Look-ups by `cuGetProcAddress` that got the shim's function.
     replaced: Vec<String>,
-    /// By `cuGetProcAddress`, and left as the driver answered.
+    /// Look-ups by `cuGetProcAddress` that kept the driver's answer.
     passed: Vec<String>,
 }
 
-/// The names by which `cuGetProcAddress` is asked for what the shim answers.
+/// The names in `cuGetProcAddress` look-ups that the shim answers.
 fn table() -> Vec<String> {
     let page = workspace().join("shim/SYMBOLS.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -35,8 +35,8 @@ fn table() -> Vec<String> {
 }
 
 impl Lookups {
-    /// First the way to look things up, then among all else what reports memory; all that the
-    /// shim answers, and nothing else, is ours.
+    /// Asserts that the look-ups in `first` come first, that those which report memory are among
+    /// the rest, and that exactly the names of the shim's table got the shim's function.
     fn are_ours(&self, first: &[&str]) {
         assert_eq!(self.replaced.get(..first.len()).unwrap_or_default(), first);
         for reporter in REPORTERS {
@@ -51,7 +51,10 @@ impl Lookups {
             assert!(table.contains(&name(said)), "{said} is not in the table");
         }
         for said in &self.passed {
-            assert!(!table.contains(&name(said)), "{said} was passed");
+            assert!(
+                !table.contains(&name(said)),
+                "{said} is in the table, and got the driver's function"
+            );
         }
         assert!(self.passed.len() > 300, "{}", self.passed.len());
     }
@@ -85,7 +88,7 @@ fn read_log(file: &Path) -> Lookups {
     }
 }
 
-/// Runs a program bare and in a slice, and says what it looked up there.
+/// Runs a program bare and in a slice, and returns its look-ups in the slice.
 fn lookups(program: impl Fn() -> Run, expected: (&str, &str, &str)) -> Lookups {
     let machine = Machine::new("rtx3090");
     let bare = machine.place(program()).answer();
@@ -112,7 +115,8 @@ fn of_real_libcudart(version: &str) -> Lookups {
     lookups(|| Run::new(&program).arg(&library), (STOPPED, "", "exit 0"))
 }
 
-/// Everything that reports memory, under the names and versions at which all three ask for it.
+/// All functions that report memory, under the names and versions that all three libcudarts
+/// request.
 const REPORTERS: [&str; 3] = [
     "cuDeviceTotalMem@3020 flags 0",
     "cuDeviceGetAttribute@2000 flags 0",
@@ -123,7 +127,8 @@ const REPORTERS: [&str; 3] = [
 fn libcudart_11_8_is_given_our_reporters() {
     let asked = of_real_libcudart("11.8");
     assert_eq!(asked.by_dlsym, ["cuGetProcAddress by dlsym"]);
-    // It asks cuGetProcAddress for itself, and then that one again.
+    // libcudart asks cuGetProcAddress for cuGetProcAddress itself, and then asks the found one
+    // again.
     let first = ["cuGetProcAddress@11030 flags 0"; 2];
     asked.are_ours(&first);
 }

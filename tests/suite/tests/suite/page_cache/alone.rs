@@ -1,5 +1,6 @@
-//! A program that puts itself under a filter of system calls, or into other namespaces, goes on as it
-//! would without us: what the library does on its own has ended before.
+//! Programs that put themselves under a filter of system calls, or into other namespaces, go on as
+//! they would without the library. The library's background work ends before the filter is in
+//! force.
 //! Touches: `tests/clients/c/sandbox.c`, model files of 256 MiB.
 
 use gpuslice_suite::cache::{Models, slice_file};
@@ -7,11 +8,11 @@ use gpuslice_suite::compile::c;
 use gpuslice_suite::run::{Answer, Machine, Run};
 
 const HOW: [&str; 2] = ["prctl", "syscall"];
-/// A slice of unified memory: there `/proc/meminfo` is the slice's, too.
+/// A slice of unified memory, in which `/proc/meminfo` shows the slice, too.
 const UNIFIED: &str = "\"devices\":[{\"uuid\":\"GPU-b10aaaaa-4444-4555-8666-777788880000\",\
                        \"memory\":8589934592,\"integrated\":true}]";
 
-/// What a case says bare, and in a slice that drops in this way.
+/// The answers of a case bare, and in a slice whose `page_cache` is `mode`.
 fn both(case: &str, how: &str, mode: &str) -> (Answer, Answer) {
     let models = Models::of(256);
     let machine = Machine::new("gb10");
@@ -25,7 +26,7 @@ fn both(case: &str, how: &str, mode: &str) -> (Answer, Answer) {
     (run().answer(), run().with_shim().slice(&slice).answer())
 }
 
-/// In a slice that drops behind a case says what it says bare.
+/// Asserts that a case says the same bare and in a slice with drop-behind. Returns its output.
 fn says_the_same(case: &str) -> Vec<String> {
     let one = |how: &str| {
         let (bare, sliced) = both(case, how, "drop-behind");
@@ -35,7 +36,8 @@ fn says_the_same(case: &str) -> Vec<String> {
     HOW.into_iter().map(one).collect()
 }
 
-/// In a slice a case says the same, but that the file is gone at the end.
+/// Asserts that a case says the same bare and in a slice that drops, except that the slice has
+/// dropped the file at the end. Returns the output in the slice.
 fn says_the_same_and_drops(case: &str) -> String {
     let mut said = String::new();
     for how in HOW {
@@ -76,7 +78,7 @@ fn a_filter_that_comes_while_pages_are_dropped_waits_until_they_are() {
 
 #[test]
 fn a_filter_for_all_threads_does_not_end_those_that_are_at_a_model() {
-    // prctl's filters are for one thread alone.
+    // A filter that prctl installs applies to one thread alone.
     for mode in ["drop", "drop-behind"] {
         let (bare, sliced) = both("threads", "syscall", mode);
         assert_eq!(sliced, bare, "{mode}");
@@ -98,7 +100,8 @@ fn a_filter_of_a_child_of_vfork_is_not_its_parents() {
 
 #[test]
 fn a_program_gets_new_namespaces_while_pages_are_dropped_behind_it() {
-    // Who may not make them bare is not tested here: root may.
+    // Users who may not make namespaces even without the library are not tested here; root may make
+    // them.
     for said in says_the_same("namespaces") {
         assert_eq!(said, "five children have new namespaces\n");
     }
@@ -106,7 +109,7 @@ fn a_program_gets_new_namespaces_while_pages_are_dropped_behind_it() {
 
 #[test]
 fn no_thread_keeps_the_rights_that_a_program_has_given_up() {
-    // Without root's rights some are refused; then, too, one thread is left.
+    // Without root's rights some of these calls are refused. One thread is left then, too.
     for said in says_the_same("credentials") {
         let alone = said.lines().filter(|line| line.ends_with(", threads: 1"));
         assert_eq!(alone.count(), 18, "{said}");

@@ -1,5 +1,5 @@
-//! Drop-behind: how much of a model is resident while it is loaded, that nothing is lost, and
-//! that it stops where it would do harm.
+//! Drop-behind: how much of a model is resident while it is loaded. No data is lost, and
+//! drop-behind stops where it would do harm.
 //! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, model files of 256 MiB.
 
 use gpuslice_suite::cache::{Models, slice_file};
@@ -8,17 +8,17 @@ use gpuslice_suite::run::{Machine, Run};
 
 const WINDOW: u64 = 128;
 
-/// What the loader has said.
+/// The numbers that the loader prints.
 struct Said {
-    /// The most that was resident, in MiB.
+    /// The most MiB that were resident at any time.
     peak: u64,
-    /// What was resident at the end, in MiB.
+    /// The MiB that were resident at the end.
     end: u64,
-    /// What was resident before the file was unmapped, in MiB.
+    /// The MiB that were resident just before the file was unmapped.
     mapped: Option<u64>,
-    /// A checksum of what has arrived on the device.
+    /// A checksum of the data that reached the device.
     sum: String,
-    /// Bytes that were not what the program had written.
+    /// The bytes that differ from those that the program had written.
     lost: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ fn a_load_of_shuffled_tensors_holds_little_more() {
     assert_eq!(behind.end, 0, "MiB left at the end");
 }
 
-/// Loads in these ways, which write to the copy, lose nothing under drop-behind.
+/// Asserts that loads which write to their copy of the file lose nothing under drop-behind.
 fn nothing_is_lost(ways: &[&str]) {
     let models = Models::of(256);
     for how in ways {
@@ -127,7 +127,7 @@ fn dropping_stops_when_dropped_pages_are_loaded_or_read_again() {
         let said = load(&models, how, "drop-behind");
         assert!(
             said.mapped.is_some_and(|mapped| mapped > 224),
-            "{how}: {:?} MiB are still there",
+            "{how}: only {:?} MiB were resident before the file was unmapped",
             said.mapped
         );
         assert_eq!(said.end, 0, "{how}: MiB left at the end");
@@ -150,7 +150,7 @@ fn a_large_load_never_holds_more_than_the_window_and_a_little() {
         assert!(behind.peak <= most, "{how}: {} MiB", behind.peak);
         assert_eq!(behind.end, 0, "{how}: MiB left at the end");
     }
-    // What the kernel reads around a tensor is still there when its turn comes.
+    // Pages that the kernel reads around a tensor stay cached until that part of the file is read.
     let said = said(&models, "quiet-shuffled", "drop-behind");
     let disk = said.split_once("disk ").map(|(_, rest)| rest.trim());
     let disk: u64 = disk.and_then(|bytes| bytes.parse().ok()).unwrap();

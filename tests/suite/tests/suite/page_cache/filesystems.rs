@@ -1,5 +1,6 @@
-//! The same on every kind of file system that containers have: overlayfs, ext4 and xfs.
-//! Touches: mounts, where root may make them; elsewhere it says which it could not try.
+//! Dropped model files leave the page cache on every file system that containers have: overlayfs,
+//! ext4 and xfs.
+//! Touches: mounts, where root may make them; elsewhere the test prints which it could not try.
 
 use gpuslice_suite::cache::{Loaded, Models, resident, slice_file, stays};
 use gpuslice_suite::compile::{c, find};
@@ -8,7 +9,7 @@ use gpuslice_suite::run::Run;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system that is there until this goes.
+/// A mounted file system, which is unmounted when this value is dropped.
 struct Mounted {
     at: PathBuf,
 }
@@ -65,7 +66,8 @@ fn overlay(folder: &Path, lower: &Path) -> Option<Mounted> {
     )
 }
 
-/// Loads by read, by mapping and in fragments; nothing is left, and there was something.
+/// Loads a file by read, by mapping and in fragments. Bare, its pages stay; in the slice, no page
+/// does.
 fn leaves_nothing_on(kind: &str, file: &Path, folder: &Path) {
     let slice = slice_file(folder, "\"page_cache\":\"drop\"");
     let script = place::source("python/loaders.py");
@@ -119,8 +121,8 @@ fn nothing_is_left_on_overlayfs_ext4_and_xfs() {
             }
         }
     }
-    // Root may be in a container that forbids mounts; what the build output is on is tried by
-    // every other test.
+    // Root may be in a container that forbids mounts. Every other test covers the file system of
+    // the build output.
     assert!(
         untried.is_empty() || !may_mount(),
         "{untried:?} could not be tried: run tests/clients/setup.sh first"

@@ -1,5 +1,5 @@
-//! Real loaders, unmodified: in a slice that drops model files they read the same, and leave
-//! nothing in the page cache.
+//! Real loaders, unmodified. In a slice that drops model files they read the same data, and leave
+//! none of it in the page cache.
 //! Touches: the programs of `tests/clients/`, model files of 256 MiB; of 2 GiB in `make loaders`.
 
 use gpuslice_suite::cache::{Loaded, Models, length, resident, slice_file, stays};
@@ -26,7 +26,7 @@ fn python(name: &str, file: &'static str) -> Loader {
     }
 }
 
-/// One that needs PyTorch, which only `make loaders` installs.
+/// A loader that needs PyTorch, which only `make loaders` installs.
 fn torch(name: &str, file: &'static str) -> Loader {
     Loader {
         program: place::target().join("loaders-venv/bin/python"),
@@ -49,7 +49,8 @@ impl Loader {
     }
 }
 
-/// Loads a file bare and in a slice; what was read is the same, and what is left is not.
+/// Loads a file bare and in a slice. Both loads read the same data; only the bare one leaves it
+/// cached.
 fn leaves_nothing(models: &Models, loader: &Loader, folder: &Path, mode: &str) {
     let file = models.cold(loader.file);
     let bare = Loaded::by(loader.load(&file));
@@ -58,10 +59,10 @@ fn leaves_nothing(models: &Models, loader: &Loader, folder: &Path, mode: &str) {
     bare.end();
     assert!(
         kept > length(&file) / 2,
-        "{}: a load leaves {kept} bytes without the slice, or this proves nothing",
+        "{}: without the slice a load leaves only {kept} bytes: the test proves nothing",
         loader.name
     );
-    // It begins with all of it cached, and ends with nothing.
+    // The load in the slice begins with most of the file cached, and ends with none of it.
     let slice = slice_file(folder, &format!("\"page_cache\":\"{mode}\""));
     let loaded = Loaded::by(loader.load(&file).with_shim().slice(&slice));
     let left = resident(&file);
@@ -163,7 +164,7 @@ fn a_file_that_is_unmapped_in_fragments_goes_with_the_last_of_them() {
     fragments_leave_nothing(&Models::of(256), folder.path());
 }
 
-/// llama.cpp's pattern of calls, which says itself what is resident when.
+/// Loads with llama.cpp's sequence of calls. The program itself prints which parts are resident.
 fn fragments_leave_nothing(models: &Models, folder: &Path) {
     let program = c("loader");
     let run = |file: &Path| Run::new(&program).arg("fragments").arg(file);
@@ -214,7 +215,7 @@ fn what_is_no_model_by_its_name_or_its_size_is_left_alone() {
         }
     };
     let drop = "\"page_cache\":\"drop\"";
-    assert_eq!(load(&models.other(), drop), "stays", "its name");
+    assert_eq!(load(&models.other(), drop), "stays", "no model's suffix");
     let listed = format!("{drop},\"model_files\":{{\"suffixes\":[\"dat\"],\"smallest\":1048576}}");
     assert_eq!(
         load(&models.other(), &listed),
@@ -227,9 +228,9 @@ fn what_is_no_model_by_its_name_or_its_size_is_left_alone() {
     assert_eq!(
         load(&models.cold("model.bin"), &larger),
         "stays",
-        "its size"
+        "smaller than the slice's smallest"
     );
     let link = folder.path().join(format!("sha256-{}", "0f".repeat(32)));
     std::os::unix::fs::symlink(models.other(), &link).unwrap();
-    assert_eq!(load(&link, drop), "gone", "a name made of a checksum");
+    assert_eq!(load(&link, drop), "gone", "a file named by its checksum");
 }

@@ -1,19 +1,19 @@
-//! What watches model files disturbs no program: forks, signals, threads, locks, descriptors and
-//! numbers that are another's.
+//! The watch over model files disturbs no program: its forks, signals, threads, locks and
+//! descriptors, and descriptor numbers that now name another file.
 //! Touches: `tests/clients/c/loader.c`, model files of 256 MiB.
 
 use gpuslice_suite::cache::{Models, evict, slice_file};
 use gpuslice_suite::compile::c;
 use gpuslice_suite::run::{Machine, Run};
 
-/// What a case says bare, and in a slice that drops.
+/// The output of a case bare, and in a slice that drops.
 fn both(case: &str) -> (String, String) {
     let models = Models::of(256);
     let folder = tempfile::tempdir().unwrap();
     let slice = slice_file(folder.path(), "\"page_cache\":\"drop\"");
     let program = c("loader");
     let other = match case {
-        // One that counts as a model, and that nobody else looks at.
+        // A file that counts as a model, and that no other test uses.
         "locks" => models.copy("locked.bin", "model.bin"),
         _ => models.other(),
     };
@@ -30,20 +30,21 @@ fn both(case: &str) -> (String, String) {
     )
 }
 
-/// In a slice the case says this; bare it says the same, but that what is dropped stays.
+/// Asserts that a case prints `expected` in a slice. Bare it prints the same lines, except that
+/// dropped files are still cached.
 fn says(case: &str, expected: &str) {
     let (bare, sliced) = both(case);
     assert_eq!(sliced, expected, "{case} in a slice");
     assert_ne!(
         bare, expected,
-        "{case}: nothing would have been left anyway"
+        "{case}: the file leaves the cache without the slice, too"
     );
     let stays = bare.replace(": all\n", ": none\n");
     let words = |text: &str| text.lines().count();
     assert_eq!(words(&stays), words(expected), "{case} bare: {bare}");
 }
 
-/// In a slice the case says what it says bare.
+/// Asserts that a case prints the same bare and in a slice. Returns its output.
 fn says_the_same(case: &str) -> String {
     let (bare, sliced) = both(case);
     assert_eq!(sliced, bare, "{case}");
@@ -119,7 +120,7 @@ fn a_program_that_is_started_inherits_no_descriptor_of_ours() {
     assert!(!says_the_same("execs").is_empty());
 }
 
-/// The line that says which descriptors are open, which is the same with and without us.
+/// The line that lists the open descriptors, which must be the same bare and in a slice.
 fn descriptors(text: &str) -> &str {
     let line = text.lines().find(|line| line.starts_with("descriptors: "));
     line.unwrap_or_else(|| panic!("no descriptors in {text}"))
@@ -158,7 +159,7 @@ fn a_program_that_closes_our_descriptor_and_opens_its_own_there_keeps_it() {
         let number = text.split([':', ',']).nth(1).unwrap_or_default();
         number.trim().parse::<u32>().unwrap()
     };
-    assert_eq!(count(&sliced), count(&bare) + 1, "ours, while it is mapped");
+    assert_eq!(count(&sliced), count(&bare) + 1, "one of the library's own");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Two loaders of one file that tell each other what they still need: the disk is not read twice,
-//! and at the end nothing is left.
+//! Two loaders of one file tell each other which parts they still need. The disk is not read twice,
+//! and no part of the file stays cached at the end.
 //! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, a model file of 512 MiB.
 
 use gpuslice_suite::cache::{Models, length, resident, slice_file};
@@ -7,22 +7,23 @@ use gpuslice_suite::compile::{c, linked};
 use gpuslice_suite::run::{Machine, Run};
 use std::time::Duration;
 
-/// Two loads of the same file, the second so much later; the bytes that both have read from the
-/// disk, as a share of the file's length.
+/// Loads a file twice, the second time `lag` after the first. Returns the bytes that both loads
+/// read from the disk, as a share of the file's length.
 fn two(models: &Models, keys: &str, lag: Duration) -> f64 {
     let machine = Machine::new("rtx3090");
     let slice = slice_file(machine.folder(), keys);
     let program = linked("cuda_loader", "libcuda.so.1");
     let file = models.cold("model.bin");
     let load = || {
-        // A tensor of 32 MiB in a fifth of a second: a slow device, on any machine.
+        // The simulated device takes 0.2 seconds for a tensor of 32 MiB, so it is slow on any
+        // machine.
         let words = ["quiet-pass".as_ref(), file.as_os_str(), "0.2".as_ref()];
         let run = machine.place(Run::new(&program).args(words));
         run.with_shim().slice(&slice)
     };
     let (first, second) = std::thread::scope(|scope| {
         let first = scope.spawn(|| load().answer().clean());
-        // The lag is what is measured.
+        // This lag is the subject of the test, and not a wait for the first load.
         std::thread::sleep(lag);
         (load().answer().clean(), first.join().unwrap())
     });
@@ -33,9 +34,9 @@ fn two(models: &Models, keys: &str, lag: Duration) -> f64 {
     assert_eq!(
         first.split_once('\n').map(|(sum, _)| sum.to_owned()),
         second.split_once('\n').map(|(sum, _)| sum.to_owned()),
-        "both have loaded the same"
+        "both loads print the same checksum"
     );
-    assert_eq!(resident(&file), 0, "bytes left by both");
+    assert_eq!(resident(&file), 0, "bytes left in the page cache");
     (read(&first) + read(&second)) as f64 / length(&file) as f64
 }
 

@@ -1,5 +1,5 @@
 //! Kinds of memory that were counted wrongly, or not at all.
-//! Touches: what the parent touches.
+//! Touches: the same as the parent module.
 
 use super::CONTEXT;
 use gpuslice_suite::slice::GIB;
@@ -14,8 +14,8 @@ fn costs(slice: &Counted, worker: &mut Worker, line: &str) -> (u64, u64) {
     (free - worker.free(), slice.held() - held)
 }
 
-/// Pitched memory was counted by the width that was asked for, arrays eight times too large or
-/// not at all, mipmapped arrays after they had been made.
+/// Pitched memory was counted by the requested width. Arrays were counted eight times too large or
+/// not at all, and mipmapped arrays only after they had been made.
 #[test]
 fn pitched_memory_and_arrays_cost_what_they_cost() {
     let slice = Counted::new("rtx3090", ALL);
@@ -75,8 +75,8 @@ fn physical_memory_is_held_until_its_last_handle_and_mapping_are_gone() {
     }
 }
 
-/// Threads without a context of their own, as allocators of physical memory use them, were
-/// charged to whatever device lay on the stack.
+/// Allocators of physical memory use threads without a context of their own. Their memory was
+/// charged to whatever device number lay on the stack.
 #[test]
 fn a_thread_without_a_context_allocates_on_the_device_that_it_names() {
     let slice = Counted::new("2xh200", ALL);
@@ -88,7 +88,7 @@ fn a_thread_without_a_context_allocates_on_the_device_that_it_names() {
     worker.send(3, &format!("!create 0 {GIB}"));
     worker.send(3, "!info");
     assert_eq!(worker.hear().unwrap()[2], "0");
-    // 201: there is no context whose memory could be meant.
+    // 201, invalid context: the thread has no context, so the query names no device.
     assert_eq!(worker.hear().unwrap()[2], "201");
     assert_eq!(worker.free(), free - GIB);
     assert_eq!(first.free(), before);
@@ -111,6 +111,6 @@ fn every_context_costs_what_it_costs() {
     assert_eq!(
         worker.free(),
         ALL - CONTEXT,
-        "what a context held goes with it"
+        "memory of a context ends with the context"
     );
 }

@@ -1,5 +1,6 @@
-//! A slice whose ledger cannot be used gives no memory, and goes on as soon as it can be used again.
-//! Touches: what the parent touches; ledgers, which it damages.
+//! A slice whose ledger cannot be used refuses memory, and grants it again as soon as the ledger
+//! can be used.
+//! Touches: the same as the parent module; ledgers, which it damages.
 
 use super::MIB;
 use gpuslice_suite::slice::GIB;
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 
 const LIMIT: u64 = 8 * GIB;
 
-/// A process that came when nothing could be counted: it is told that nothing is free, and refused.
+/// Asserts that a process that starts while nothing can be counted sees no free memory and is
+/// refused.
 fn is_refused(slice: &Counted, what: &str) {
     let mut worker = slice.idle();
     assert_eq!(worker.code("start 0"), OUT_OF_MEMORY, "{what}");
@@ -22,17 +24,21 @@ fn is_refused(slice: &Counted, what: &str) {
     assert_eq!(slice.held(), 0, "{what}");
 }
 
-/// Waits until an operation is granted: a damaged ledger is looked at again once a second.
+/// Waits until an operation is granted. Processes check a damaged ledger again once a second.
 fn is_granted_again(worker: &mut Worker, operation: &str) {
     let start = Instant::now();
     while worker.code(operation) != 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "never again");
-        // Each attempt is refused and logged: twenty for each look at the ledger are enough.
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "not granted again within 20 seconds"
+        );
+        // Each attempt is refused and logged. Twenty attempts for each check of the ledger are
+        // enough.
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Puts another file in the place of the ledger; what was there is kept beside it.
+/// Replaces the ledger with another file, and keeps the ledger beside it.
 fn replaced(ledger: &Path, bytes: &[u8]) {
     let new = ledger.with_extension("new");
     fs::write(&new, bytes).unwrap();
@@ -44,8 +50,8 @@ fn repaired(ledger: &Path) {
     fs::rename(ledger.with_extension("kept"), ledger).unwrap();
 }
 
-/// Holds a POSIX lock on every byte of a file that no other process has locked, as Python's
-/// `fcntl.lockf` takes it.
+/// Holds a POSIX lock on each byte of a file, as Python's `fcntl.lockf` takes it. Bytes that
+/// another process has locked are left out.
 struct Locker(Child);
 
 impl Locker {
@@ -102,7 +108,11 @@ fn cutting_or_overwriting_the_ledger_does_not_lift_the_limit() {
     ] {
         replaced(ledger, &bytes);
         is_refused(&slice, what);
-        assert_eq!(fs::read(ledger).unwrap(), bytes, "{what}: not written to");
+        assert_eq!(
+            fs::read(ledger).unwrap(),
+            bytes,
+            "{what}: the ledger was written to"
+        );
         repaired(ledger);
     }
     fs::rename(ledger, ledger.with_extension("kept")).unwrap();
@@ -117,7 +127,8 @@ fn cutting_or_overwriting_the_ledger_does_not_lift_the_limit() {
     assert!(slice.worker().free() > 0);
 }
 
-/// Whoever was inside goes on, and a new process does once the ledger is there again.
+/// A process that is already in the slice goes on. A new process does so once the ledger is
+/// repaired.
 #[test]
 fn a_ledger_that_is_repaired_is_used_again() {
     let slice = Counted::new("rtx3090", LIMIT);
@@ -163,10 +174,10 @@ fn a_process_that_could_not_be_counted_leaves_nothing_behind() {
     let locker = Locker::of(slice.ledger());
     let mut other = slice.idle();
     assert_eq!(other.code("start 0"), OUT_OF_MEMORY);
-    assert_eq!(inside.info(), before, "while it is refused");
+    assert_eq!(inside.info(), before, "while the other process is refused");
     other.kill();
     drop(locker);
-    assert_eq!(inside.info(), before, "and afterwards");
+    assert_eq!(inside.info(), before, "after the other process has ended");
     inside.must(&format!("alloc 0 {GIB}"));
 }
 
@@ -187,7 +198,8 @@ fn a_ledger_of_eight_gpus_has_room_for_64_processes_on_each() {
     assert_eq!(refused, OUT_OF_MEMORY);
 }
 
-/// A table that is full all the same refuses, says why, and takes in the next when one has ended.
+/// A full table refuses a new process and logs the reason. It admits the next one when one has
+/// ended.
 #[test]
 fn a_full_table_does_not_lift_the_limit() {
     let slice = Counted::new("8xh200", 60 * GIB);
@@ -208,8 +220,8 @@ fn a_full_table_does_not_lift_the_limit() {
     assert_eq!(slice.held(), before);
     let said = fs::read_to_string(&log).unwrap();
     assert!(said.contains("all of its 512 places are taken"), "{said}");
-    assert_eq!(late.nvml()[0], 0, "nothing is free for it");
-    assert!(crowd[0].free() > 0, "those who are counted go on");
+    assert_eq!(late.nvml()[0], 0, "the refused process sees no free memory");
+    assert!(crowd[0].free() > 0, "counted processes go on");
     crowd.remove(0).kill();
     is_granted_again(&mut late, "start 0");
     late.must(&format!("alloc 0 {}", 64 * MIB));
@@ -225,10 +237,13 @@ fn a_slice_that_only_counts_goes_on_without_a_ledger() {
     worker.must("free 0");
     worker.must(&format!("alloc 0 {}", 9 * GIB));
     drop(locker);
-    // What it holds moves into its slot when it gets one.
+    // The process's memory moves into its slot once it gets one.
     let start = Instant::now();
     while slice.counted() < 9 * GIB {
-        assert!(start.elapsed() < Duration::from_secs(20), "never counted");
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "not counted within 20 seconds"
+        );
         worker.must(&format!("alloc 1 {}", 2 * MIB));
         worker.must("free 1");
     }

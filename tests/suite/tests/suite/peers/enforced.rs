@@ -1,5 +1,5 @@
-//! Limits that were not kept, and memory that was promised and not to be had.
-//! Touches: what the parent touches.
+//! Limits that were exceeded, and memory that was reported as free and could not be allocated.
+//! Touches: the same as the parent module.
 
 use super::{CONTEXT, MIB};
 use gpuslice_suite::slice::GIB;
@@ -7,7 +7,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Said};
 
 const ALL: u64 = 8 * GIB;
 
-/// Two processes looked, then both allocated: together they held more than the limit.
+/// Two processes read the free memory, then both allocated: together they held more than the limit.
 #[test]
 fn processes_that_allocate_at_the_same_moment_stay_within_the_limit() {
     let slice = Counted::new("rtx3090", 6 * GIB);
@@ -28,12 +28,12 @@ fn processes_that_allocate_at_the_same_moment_stay_within_the_limit() {
     assert_eq!(
         workers[0].free(),
         free % (64 << 20),
-        "and what fits is granted"
+        "requests that fit are granted"
     );
 }
 
-/// A refused asynchronous allocation returned -1, which is no code of the driver; a pointer that
-/// another process has shared was "freed" with -1 too.
+/// A refused asynchronous allocation returned -1, which is no code of the driver. Freeing a pointer
+/// that another process had shared returned -1, too.
 #[test]
 fn refusals_and_foreign_pointers_get_the_drivers_own_codes() {
     let slice = Counted::new("rtx3090", 2 * GIB);
@@ -58,14 +58,14 @@ fn refusals_and_foreign_pointers_get_the_drivers_own_codes() {
     for importer in [&mut neighbour, &mut slice.worker()] {
         assert_eq!(importer.words(&format!("import 3 {shared}"))[2], "0");
         let address = importer.ask("address 3")[1];
-        // 1: the driver frees no import with cuMemFree, nor what is no pointer at all.
+        // 1, invalid value: cuMemFree frees neither an import nor an address that is no allocation.
         assert_eq!(importer.code(&format!("free-address {address}")), 1);
         assert_eq!(importer.code("free-address 12345"), 1);
         assert_eq!(importer.code("free-address 0"), 0);
     }
 }
 
-/// What is shown as free was not to be had, or more than that was.
+/// Less memory could be allocated than was shown as free, or more.
 #[test]
 fn what_is_shown_as_free_is_granted_and_a_granule_more_is_not() {
     let slice = Counted::new("rtx3090", 4 * GIB);
@@ -81,8 +81,8 @@ fn what_is_shown_as_free_is_granted_and_a_granule_more_is_not() {
     assert_eq!(worker.free(), free - whole);
 }
 
-/// Free was the limit less the own use, never less than that when the card itself was fuller: it
-/// promised 4 GiB where 1 GiB was left.
+/// Free was the limit less the process's own use, even when the card itself had less free memory.
+/// It promised 4 GiB where 1 GiB was left.
 #[test]
 fn what_a_neighbour_holds_is_not_promised() {
     let slice = Counted::new("rtx3090", 4 * GIB);
@@ -102,15 +102,15 @@ fn what_a_neighbour_holds_is_not_promised() {
     assert_eq!(slice.truth().devices[0].free, left, "nothing was allocated");
 }
 
-/// A living process's record moved in the table when others left, and it went on writing to the
-/// old place: two engines of one model stalled.
+/// When other processes left, a living process's record moved in the table, and the process went on
+/// writing to the old place. Two engines of one model stalled.
 #[test]
 fn processes_that_come_and_go_do_not_move_the_others() {
     let slice = Counted::new("rtx3090", ALL);
     let mut early: Vec<_> = (0..3).map(|_| slice.worker()).collect();
     let mut late = slice.worker();
     late.must(&format!("alloc 0 {GIB}"));
-    // The ones before it leave, others come, and it goes on.
+    // Processes before it in the table leave, others come, and it goes on.
     early.truncate(1);
     slice.buried(2);
     let mut others: Vec<_> = (0..3).map(|_| slice.worker()).collect();

@@ -1,5 +1,5 @@
 //! Limits that were misread, mixed up between processes or cards, or not kept.
-//! Touches: what the parent touches; `gpuslice run`.
+//! Touches: the same as the parent module; `gpuslice run`.
 
 use super::{CONTEXT, numbers};
 use gpuslice_suite::compile::linked_cuda;
@@ -26,13 +26,13 @@ fn a_size_is_what_people_mean_by_it_or_an_error() {
     }
     for size in ["-1", "0", "4Q", "", "GiB", "4 Gi x"] {
         let answer = run(size).answer();
-        assert_eq!(answer.stdout, "", "{size}: nothing may run");
+        assert_eq!(answer.stdout, "", "{size}: no program may start");
         assert_ne!(answer.end, "exit 0", "{size}");
         assert!(!answer.stderr.is_empty(), "{size}");
     }
 }
 
-/// The process that came first decided the limit of all; the others' were logged and ignored.
+/// The first process decided the limit of all processes; other limits were logged and ignored.
 #[test]
 fn every_slice_keeps_its_own_limit() {
     let first = Counted::new("rtx3090", 4 * GIB);
@@ -45,8 +45,8 @@ fn every_slice_keeps_its_own_limit() {
     assert_eq!(small.info().total, 4 * GIB);
 }
 
-/// A card that was named by its uuid got the first card's limit, the second card's numbers were
-/// those of the first.
+/// A card that was chosen by its uuid got the first card's limit, and the second card showed the
+/// numbers of the first.
 #[test]
 fn a_card_that_is_chosen_by_uuid_keeps_its_own_limit() {
     let uuids = [
@@ -70,7 +70,7 @@ fn a_card_that_is_chosen_by_uuid_keeps_its_own_limit() {
     }
 }
 
-/// What a program did on the second card moved the free memory of the first.
+/// Allocations on the second card changed the free memory of the first.
 #[test]
 fn memory_of_the_second_card_leaves_the_first_alone() {
     let slice = Counted::new("2xh200", 8 * GIB);
@@ -84,7 +84,7 @@ fn memory_of_the_second_card_leaves_the_first_alone() {
     assert_eq!(first.info(), before);
 }
 
-/// A ledger's folder that cannot be written to ended the program, or crashed it, or lifted the limit.
+/// A ledger in an unwritable folder ended the program, or crashed it, or lifted the limit.
 #[test]
 fn a_ledger_that_cannot_be_had_refuses_and_crashes_no_program() {
     for ledger in [
@@ -104,7 +104,7 @@ fn a_ledger_that_cannot_be_had_refuses_and_crashes_no_program() {
         assert!(answer.stderr.ends_with(refused), "{ledger}: {answer:?}");
         assert_eq!(answer.end, "exit 1", "{ledger}: {answer:?}");
     }
-    // The old way, without one.
+    // A slice file without a ledger, the older kind, still works.
     let machine = Machine::new("rtx3090");
     let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
     let run = machine.place(Run::new(linked_cuda()));

@@ -1,5 +1,5 @@
-//! What a preload did to programs that had asked for nothing.
-//! Touches: what the parent touches; `nm`.
+//! Side effects of a preload on programs that had not asked for them.
+//! Touches: the same as the parent module; `nm`.
 
 use super::{CONTEXT, bare, in_a_slice, numbers};
 use gpuslice_suite::compile::{c, compile, dlopened, library, linked, linked_cuda, linked_nvml};
@@ -10,7 +10,8 @@ use gpuslice_suite::worker::{Counted, Worker};
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-/// A program of its own folder, bare and in a slice with a ledger: both say the same.
+/// Asserts that a program, in an empty folder, says the same bare and in a slice with a ledger.
+/// Returns its output.
 fn says_the_same(program: &std::path::Path) -> String {
     let slice = Counted::new("rtx3090", 8 * GIB);
     let empty = slice.machine().folder().join("empty");
@@ -24,9 +25,9 @@ fn says_the_same(program: &std::path::Path) -> String {
     within.clean()
 }
 
-/// The preload took SIGUSR1 and SIGUSR2 for itself (virtual machines crashed), left the umask at
-/// 0, made files for any name that begins with `cu`, and exported names like `round_up`, `mutex`
-/// and `initialized`, which took the place of a program's own.
+/// The preload took SIGUSR1 and SIGUSR2 for itself, so virtual machines crashed. It left the umask
+/// at 0, and made files when a program looked up any name that begins with `cu`. It exported names
+/// like `round_up`, `mutex` and `initialized`, which replaced a program's own.
 #[test]
 fn signals_umask_files_and_a_programs_own_names_are_left_alone() {
     let words = ["-rdynamic", "-L{sim}", "-l:libcuda.so.1", "-ldl"];
@@ -39,7 +40,7 @@ fn signals_umask_files_and_a_programs_own_names_are_left_alone() {
     assert!(said.contains("signal 10\nsignal 12\n"), "{said}");
 }
 
-/// See above: every name that the library exports is a vendor's, or libc's.
+/// See the test above. Every name that the library exports is a vendor's, or libc's.
 #[test]
 fn nothing_is_exported_but_what_is_replaced() {
     let libc = Run::new("cc")
@@ -88,8 +89,8 @@ fn null_pointers_are_the_drivers_business() {
     assert_eq!(says_the_same(&program), bare(&program).clean());
 }
 
-/// A library that asked for the next function of its own name found itself and called itself for
-/// ever (`import torch` with an OpenMP runtime); the second time it found nothing.
+/// A library that looked up the next function of its own name found itself, and called itself for
+/// ever (`import torch` with an OpenMP runtime). A second look-up found nothing.
 #[test]
 fn rtld_next_finds_the_next_function_every_time() {
     let (tool, program) = (library("next_tool"), c("allocate"));
@@ -112,7 +113,8 @@ fn rtld_next_finds_the_next_function_every_time() {
     }
 }
 
-/// Flags were ignored: programs of per-thread streams got the functions of the legacy stream.
+/// Flags of look-ups were ignored: programs with per-thread streams got the functions of the legacy
+/// stream.
 #[test]
 fn per_thread_streams_get_functions_of_their_own() {
     let program = linked("streams", "libcuda.so.1");
@@ -121,8 +123,8 @@ fn per_thread_streams_get_functions_of_their_own() {
     assert_eq!(said.matches(" two\n").count(), 3, "{said}");
 }
 
-/// Drivers and libraries that look up the driver's functions themselves (WSL2, cuDNN) went round
-/// in a circle, or waited for a mutex that they held.
+/// Drivers and libraries that look up the driver's functions themselves (WSL2, cuDNN) called each
+/// other for ever, or waited for a mutex that they held.
 #[test]
 fn a_driver_that_looks_itself_up_answers_and_does_not_hang() {
     for program in [linked_cuda(), dlopened()] {
@@ -141,8 +143,8 @@ fn a_driver_that_looks_itself_up_answers_and_does_not_hang() {
     }
 }
 
-/// A driver whose functions call each other by their exported names came back to the preload, which
-/// waited for a mutex that it held; and memory was counted twice.
+/// Some drivers' functions call each other by their exported names. Such a call came back to the
+/// preload, which waited for a mutex that it held, and memory was counted twice.
 #[test]
 fn a_driver_that_calls_itself_through_the_preload_is_counted_once() {
     let soname = "-Wl,-soname,libcuda.so.1";
@@ -165,7 +167,7 @@ fn a_driver_that_calls_itself_through_the_preload_is_counted_once() {
     assert_eq!(free, [8 * GIB, 5 * GIB, 8 * GIB], "{said}");
 }
 
-/// A preload that was itself linked to the driver made every program die where there is none.
+/// A preload that was itself linked to the driver ended every program on machines without a driver.
 #[test]
 fn programs_start_where_there_is_no_driver() {
     let machine = Machine::new("rtx3090");
@@ -184,8 +186,8 @@ fn programs_start_where_there_is_no_driver() {
     );
 }
 
-/// One function that an old driver lacks made all others be answered unsliced, or killed the
-/// program.
+/// When an old driver lacked one function, all other functions answered without the slice, or the
+/// program was killed.
 #[test]
 fn an_old_driver_that_lacks_functions_is_sliced_in_the_others() {
     let machine = Machine::new("rtx3090");
@@ -197,7 +199,7 @@ fn an_old_driver_that_lacks_functions_is_sliced_in_the_others() {
         .slice(&file);
     let said = run.env("LD_LIBRARY_PATH", &old).answer().clean();
     assert_eq!(numbers(&said, "total"), [8 * GIB; 4], "{said}");
-    // The program linked with -lnvidia-ml gives up at the function that is not there.
+    // The program linked with -lnvidia-ml ends at the missing function.
     let run = machine
         .place(Run::new(linked_nvml()))
         .with_shim()
@@ -208,7 +210,7 @@ fn an_old_driver_that_lacks_functions_is_sliced_in_the_others() {
 }
 
 /// Programs whose name looks like a line of /proc/pid/stat were taken for dead, and their memory
-/// for free.
+/// was counted as free.
 #[test]
 fn a_program_with_a_strange_name_is_alive_until_it_dies() {
     let slice = Counted::new("rtx3090", 8 * GIB);
@@ -234,14 +236,14 @@ fn freeing_the_newest_of_many_costs_no_more_than_freeing_the_oldest() {
         (0..3).map(|_| worker.ask(&line)[2]).min().unwrap()
     };
     let (oldest, newest) = (fastest(0), fastest(1));
-    // Noise of a busy machine is allowed for; a list of 20,000 is not.
+    // This bound allows for the noise of a busy machine, and not for a walk of 20,000 blocks.
     assert!(
         newest < oldest * 3 + 2000,
-        "{newest} ns, the oldest first {oldest} ns"
+        "{newest} ns for the newest first, {oldest} ns for the oldest first"
     );
 }
 
-/// Two hundred programs that started at the same time waited for each other, minutes long.
+/// Two hundred programs that started at the same time waited for each other for minutes.
 #[test]
 fn two_hundred_programs_start_at_once() {
     let slice = Counted::new("h200", 120 * GIB);
@@ -257,7 +259,7 @@ fn two_hundred_programs_start_at_once() {
     }
     let took = start.elapsed();
     assert!(took < Duration::from_secs(120), "{took:?}");
-    // The simulated driver has room for 128 processes; to the others it is out of memory.
+    // The simulated driver has room for 128 processes, and refuses the others as out of memory.
     let free = workers
         .iter_mut()
         .filter_map(|worker| match worker.ask("!info")[..] {

@@ -1,5 +1,5 @@
-//! What users of other GPU-slicing preloads have seen and reported: every one of those defects is
-//! a test here, named after what was seen, on the simulated driver.
+//! Defects that users of other GPU-slicing preloads have seen and reported. Each is a test here, on
+//! the simulated driver, whose comment describes the defect.
 //! Touches: workers and small C programs in slices, with and without a ledger.
 
 mod allocations;
@@ -16,11 +16,11 @@ use gpuslice_suite::slice::{GIB, of_all_devices};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// What an RTX 3090 has for CUDA, and what a context takes of it.
+/// The memory of an RTX 3090 as CUDA reports it, and the size of a context on it.
 const CARD: u64 = 25_438_126_080;
 const CONTEXT: u64 = 254 * MIB;
 
-/// A program on a new RTX 3090, in a slice of 8 GiB.
+/// Runs a program on a new RTX 3090, in a slice of 8 GiB.
 fn in_a_slice(program: &Path) -> Answer {
     let machine = Machine::new("rtx3090");
     let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
@@ -28,12 +28,12 @@ fn in_a_slice(program: &Path) -> Answer {
     run.with_shim().slice(&file).answer()
 }
 
-/// The same program on the bare card.
+/// Runs the program on a bare card.
 fn bare(program: &Path) -> Answer {
     Machine::new("rtx3090").place(Run::new(program)).answer()
 }
 
-/// The numbers that stand behind this name in a program's output.
+/// The numbers that follow this name in a program's output.
 fn numbers(said: &str, name: &str) -> Vec<u64> {
     let words = said.split_whitespace();
     let pairs = words.filter_map(|word| word.split_once('='));

@@ -1,5 +1,5 @@
-//! Answers that contradict each other, or the driver, or arithmetic.
-//! Touches: what the parent touches.
+//! Answers that contradict each other, the driver, or arithmetic.
+//! Touches: the same as the parent module.
 
 use super::{CARD, CONTEXT, bare, in_a_slice, numbers};
 use gpuslice_suite::compile::{dlopened, linked, linked_cuda, linked_nvml};
@@ -8,7 +8,8 @@ use gpuslice_suite::slice::{GIB, of_machine};
 use gpuslice_suite::worker::{Counted, Said};
 use serde_json::json;
 
-/// Without a limit one function said 0 bytes, another a free larger than the total less the used.
+/// Without a limit, one function reported 0 bytes, and another more free memory than total less
+/// used.
 #[test]
 fn without_a_limit_every_function_says_what_the_driver_says() {
     for program in [linked_cuda(), linked_nvml(), dlopened()] {
@@ -18,8 +19,8 @@ fn without_a_limit_every_function_says_what_the_driver_says() {
     }
 }
 
-/// The functions without a suffix were forgotten, or written to as if they had 64 bits: that
-/// overwrote what lay beside the caller's variable.
+/// The functions without a suffix were not replaced, or were written as if their results had 64
+/// bits, which overwrote the memory beside the caller's variable.
 #[test]
 fn the_functions_of_2008_are_sliced_and_write_32_bits() {
     let program = linked("legacy", "libcuda.so.1");
@@ -32,7 +33,7 @@ fn the_functions_of_2008_are_sliced_and_write_32_bits() {
         3 * GIB
     );
     assert_eq!(run.answer().clean(), expected);
-    // More than 32 bits can say is said as the most that they can.
+    // A size of more than 32 bits is reported as the largest number of 32 bits.
     let most = u32::MAX;
     let said = in_a_slice(&program).clean();
     assert!(
@@ -42,7 +43,8 @@ fn the_functions_of_2008_are_sliced_and_write_32_bits() {
     assert!(said.ends_with("beside untouched\n"), "{said}");
 }
 
-/// `nvmlDeviceGetMemoryInfo_v2` kept the card's own reserved memory beside a slice's total.
+/// `nvmlDeviceGetMemoryInfo_v2` reported the card's own reserved memory together with a slice's
+/// total.
 #[test]
 fn total_is_used_plus_free_plus_reserved() {
     let slice = Counted::new("rtx3090", 8 * GIB);
@@ -58,8 +60,8 @@ fn total_is_used_plus_free_plus_reserved() {
     }
 }
 
-/// Memory from pools and by the functions of per-thread streams was counted by nobody: CUDA and
-/// NVML were 4 GiB apart.
+/// Memory from pools, and memory allocated by the functions of per-thread streams, was not counted:
+/// CUDA and NVML were 4 GiB apart.
 #[test]
 fn memory_of_pools_and_of_per_thread_streams_is_used_for_cuda_and_nvml() {
     let slice = Counted::new("rtx3090", 8 * GIB);
@@ -80,7 +82,7 @@ fn memory_of_pools_and_of_per_thread_streams_is_used_for_cuda_and_nvml() {
     assert_eq!(worker.nvml(), [free, 8 * GIB, held]);
 }
 
-/// NVML's "not supported" of unified memory was passed on while CUDA answered.
+/// For unified memory, NVML's "not supported" was passed on although CUDA answered.
 #[test]
 fn unified_memory_is_reported_where_nvml_does_not_answer() {
     let machine = Machine::new("gb10");
@@ -91,7 +93,8 @@ fn unified_memory_is_reported_where_nvml_does_not_answer() {
     assert_eq!(numbers(&said, "total"), [4 * GIB; 2], "{said}");
 }
 
-/// More used than the limit: CUDA answered "invalid value", NVML 16 EiB of free memory.
+/// When the use exceeded the limit, CUDA answered "invalid value" and NVML reported 16 EiB of free
+/// memory.
 #[test]
 fn more_used_than_the_limit_is_no_error_and_nothing_is_free() {
     let keys = json!({"memory": 4 * GIB, "enforce": false});
@@ -103,7 +106,7 @@ fn more_used_than_the_limit_is_no_error_and_nothing_is_free() {
     assert_eq!(worker.nvml(), [0, total, total]);
 }
 
-/// A build with hidden symbols hooked NVML and not CUDA: one program was told two sizes.
+/// A build with hidden symbols hooked NVML and not CUDA: one program saw two sizes.
 #[test]
 fn cuda_and_nvml_say_one_size_in_one_program() {
     let said = in_a_slice(&dlopened()).clean();
@@ -112,8 +115,7 @@ fn cuda_and_nvml_say_one_size_in_one_program() {
     assert_eq!(free, [8 * GIB - CONTEXT; 2], "{said}");
 }
 
-/// A second process was told that everything is free; a limit above the card was shown as the
-/// card's size.
+/// A second process saw all memory as free.
 #[test]
 fn a_second_process_sees_what_the_first_holds() {
     let slice = Counted::new("rtx3090", 8 * GIB);
@@ -126,7 +128,7 @@ fn a_second_process_sees_what_the_first_holds() {
     assert_eq!(first.info(), Said { total, free });
 }
 
-/// See above.
+/// A limit above the card's memory was reported as the card's size.
 #[test]
 fn a_limit_above_the_card_shows_the_card() {
     let slice = Counted::new("rtx3090", 48 * GIB);

@@ -1,6 +1,6 @@
-//! A ledger whose bytes change while processes use it: the slice is refused memory from then on, and
-//! its limit is never lifted.
-//! Touches: what the parent touches; ledgers, which it overwrites in place.
+//! A ledger whose bytes are overwritten while processes use it. From then on the slice is refused
+//! memory, and its limit is never lifted.
+//! Touches: the same as the parent module; ledgers, which it overwrites in place.
 
 use super::CONTEXT;
 use gpuslice_suite::compile;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const LIMIT: u64 = 8 * GIB;
 
-/// Where the words of a ledger for one device are: see `config/src/ledger/protocol/layout.rs`.
+/// The offsets of the words in a ledger for one device: see `config/src/ledger/protocol/layout.rs`.
 const EXTENT: u64 = 16;
 const USED: u64 = 4096;
 const NODES: u64 = USED + 2 * 8 * 512;
@@ -57,7 +57,7 @@ impl Damaged {
     }
 }
 
-/// 8 bytes of zeros lifted the limit: a process that held 5 GiB of 8 was shown 8 as free.
+/// 8 bytes of zeros lifted the limit: a process that held 5 GiB of 8 GiB saw 8 GiB as free.
 #[test]
 fn zeros_in_a_running_slices_ledger_do_not_lift_its_limit() {
     for (what, at, length) in [
@@ -79,7 +79,7 @@ fn zeros_in_a_running_slices_ledger_do_not_lift_its_limit() {
         assert_eq!(first.nvml(), [0, total, total], "{what}");
         let two = format!("alloc 1 {}", 2 * GIB);
         assert_eq!(first.code(&two), OUT_OF_MEMORY, "{what}");
-        // Every other process of the slice knows of it, and a new one does.
+        // Every other process of the slice is refused, too, and so is a new one.
         assert_eq!(second.code(&two), OUT_OF_MEMORY, "{what}");
         assert_eq!(second.free(), 0, "{what}");
         let mut late = slice.idle();
@@ -117,7 +117,7 @@ fn random_bytes_in_a_running_slices_ledger_do_not_lift_its_limit() {
     }
 }
 
-/// The engine that has its slice for itself takes a shorter way than two processes do.
+/// A process that is alone in its slice takes a shorter way than two processes do.
 #[test]
 fn one_process_whose_word_was_zeroed_gets_nothing_more() {
     for at in [EXTENT, USED, NODES] {

@@ -1,5 +1,6 @@
-//! Processes that die, fork, change places and come back: what they held, and who waits.
-//! Touches: what the parent touches.
+//! Processes that are killed, fork, or replace themselves: their memory comes back, and no process
+//! waits.
+//! Touches: the same as the parent module.
 
 use super::{CONTEXT, MIB};
 use gpuslice_suite::slice::GIB;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const ALL: u64 = 8 * GIB;
 
-/// What a killed process held stayed used until another started or ran out of memory.
+/// Memory of a killed process stayed used until another process started or ran out of memory.
 #[test]
 fn a_killed_process_gives_its_memory_back_at_once() {
     let slice = Counted::new("rtx3090", ALL);
@@ -61,7 +62,7 @@ fn a_forked_child_that_leaves_takes_nothing_with_it() {
     assert_eq!(parent.free(), before.free - CONTEXT);
 }
 
-/// A program that replaces itself starts with nothing, in the same process.
+/// A program that replaces itself by exec starts with no memory, in the same process.
 #[test]
 fn a_program_that_replaces_itself_holds_nothing_any_more() {
     let slice = Counted::new("rtx3090", ALL);

@@ -1,5 +1,5 @@
-//! Programs that have nothing to do with GPUs, allocators, sanitizers and other interposers: all
-//! run under the preload exactly as without it.
+//! Programs that have nothing to do with GPUs, and allocators, sanitizers and other interposers.
+//! All run under the preload exactly as without it.
 //! Touches: compilers and interpreters that `tests/clients/setup.sh` installs.
 
 use gpuslice_suite::compile::{c, compile, dlopened, find, library, linked_cuda};
@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a program bare, with the preload, and with the preload in a slice; all three say the
-/// same and complain of nothing. ld.so says on standard error what it cannot preload, so a
-/// clean standard error also means that the shim was there.
+/// Runs a program bare, with the preload, and with the preload in a slice. All three outputs are
+/// the same and contain no complaint. ld.so reports a library that it cannot preload on standard
+/// error, so an empty standard error also means that the shim was loaded.
 fn says_the_same(program: impl Fn(&Path) -> Run) -> String {
     let answers: Vec<Answer> = (0..3)
         .map(|way| {
@@ -88,14 +88,17 @@ const GO: &str = "echoed 1225\nuser true\nchild 0\nchild 1\nchild 2\nchild 3\nch
 #[test]
 fn a_go_program_is_not_disturbed() {
     let program = compile("go", "go/main.go", "go-dynamic", &[]);
-    assert!(needs_libc(&program), "it is meant to be loaded by ld.so");
+    assert!(
+        needs_libc(&program),
+        "the program is meant to be loaded by ld.so"
+    );
     assert_eq!(says_the_same(|_| Run::new(&program)), GO);
 }
 
 #[test]
 fn a_static_go_program_is_not_disturbed() {
     let program = compile("go", "go/main.go", "go-static", &[]);
-    assert!(!needs_libc(&program), "it is meant to be static");
+    assert!(!needs_libc(&program), "the program is meant to be static");
     assert_eq!(says_the_same(|_| Run::new(&program)), GO);
 }
 
@@ -115,11 +118,11 @@ fn a_static_c_program_is_not_disturbed() {
         "allocate-static",
         &["-static", "-pthread"],
     );
-    assert!(!needs_libc(&program), "it is meant to be static");
+    assert!(!needs_libc(&program), "the program is meant to be static");
     assert_eq!(says_the_same(|_| Run::new(&program)), ALLOCATED);
 }
 
-/// What the program linked with `-lcuda` says in a slice of 8 GiB of an RTX 3090.
+/// The output of the program linked with `-lcuda` in a slice of 8 GiB of an RTX 3090.
 const SLICED: &str = "\
 cuda 3090aaaa-1111-4222-8333-444455550000 device total=8589934592
 cuda 3090aaaa-1111-4222-8333-444455550000 context total=8589934592 free=8323596288
@@ -141,7 +144,7 @@ fn sanitized(name: &str, flags: &[&str]) -> PathBuf {
     compile("cc", "c/linked_cuda.c", name, &words)
 }
 
-/// A library of the compiler's own or of the system, by its name.
+/// The path of a library of the compiler or of the system.
 fn system_library(name: &str) -> PathBuf {
     let output = Command::new("cc")
         .arg(format!("-print-file-name={name}"))
@@ -186,7 +189,7 @@ fn address_sanitizer_works_when_it_comes_first_or_is_linked_in() {
     assert_eq!(in_a_slice(&inside, &[place::shim()]).clean(), SLICED);
 }
 
-/// What four threads see, each with a context of its own.
+/// The output of four threads, each with a context of its own.
 const FOUR_CONTEXTS: &str = "\
 thread 0 contexts total=8589934592 free=7524581376
 thread 1 contexts total=8589934592 free=7524581376
@@ -209,8 +212,8 @@ fn thread_sanitizer_works_and_sees_no_race() {
     let program = compile("cc", "c/threads.c", "threads-tsan", &words);
     let machine = Machine::new("rtx3090");
     let file = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
-    // Kernels that place programs at more random addresses than this TSan knows need setarch;
-    // containers that forbid setarch run on kernels that were set up for them.
+    // Some kernels place programs at more random addresses than this TSan supports; there setarch
+    // is needed. Containers that forbid setarch run on kernels that were set up for them.
     let run = match Command::new("setarch").args(["-R", "true"]).status() {
         Ok(status) if status.success() => Run::new("setarch").arg("-R").arg(&program),
         _ => Run::new(&program),
@@ -239,7 +242,7 @@ fn another_library_that_hooks_dlsym_works_in_both_orders() {
     }
 }
 
-/// The program that looks things up, beside a library that only its own RUNPATH finds.
+/// The program that looks up names, beside a library that only the program's own RUNPATH finds.
 fn lookups() -> PathBuf {
     let _beside = compile(
         "cc",
@@ -283,8 +286,8 @@ fn a_library_that_wraps_a_function_finds_the_next_one_in_both_orders() {
     ] {
         assert_eq!(in_a_slice(&program, &preload).clean(), alone, "{preload:?}");
     }
-    // With a third library that forwards dlsym plainly, "next" is that library's own mistake
-    // wherever it comes first; behind the shim it must not be asked at all.
+    // A third library forwards dlsym plainly. Wherever it comes first, its answers for RTLD_NEXT
+    // are its own mistake. Behind the shim it must not be called at all.
     let preload = [shim, wrapper, interposer];
     assert!(
         in_a_slice(&program, &preload)
@@ -293,7 +296,7 @@ fn a_library_that_wraps_a_function_finds_the_next_one_in_both_orders() {
     );
 }
 
-/// Whether ld.so loads the program: a static one has no interpreter, and no preload reaches it.
+/// Whether ld.so loads the program. A static program has no interpreter, so no preload reaches it.
 fn needs_libc(program: &Path) -> bool {
     let readelf = find("readelf").unwrap_or_else(|| "readelf".into());
     let said = run::Run::new(readelf)

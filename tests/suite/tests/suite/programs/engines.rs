@@ -1,5 +1,5 @@
-//! How engines size themselves: those that start at once on one machine or card, and what four
-//! of them make of one slice.
+//! The sizes that engines choose for themselves: engines that start at once on one machine or card,
+//! and several kinds of engines in one slice.
 //! Touches: `tests/engines/`, which runs real processes on simulated machines.
 //!
 //! `make engines` runs the ignored tests too: the arithmetic is then vLLM's own.
@@ -9,14 +9,15 @@ use gpuslice_suite::run::Run;
 use serde_json::Value;
 use std::process::Command;
 
-/// A case of `race.py`, and what each engine gets alone, in GiB: as vLLM #35929 promises, and as
-/// vLLM #55827 measured it for two on a card with memory of its own.
+/// A case of `race.py`, and the cache of each engine when it runs alone, in GiB. vLLM #35929
+/// promises these sizes. vLLM #55827 measured them for two engines on a card with memory of its
+/// own.
 type Case = (&'static str, &'static [f64]);
 
 const SPARK: Case = ("spark", &[36.64, 30.56, 18.39]);
 const CARDS: [Case; 2] = [("rtx5090", &[4.72, 2.82]), ("rtx6000ada", &[10.82, 6.50])];
 
-/// How near is right.
+/// The largest difference that counts as right, in GiB.
 const NEAR: f64 = 0.05;
 
 /// Runs a script of `tests/engines/`, and returns its numbers.
@@ -39,7 +40,8 @@ fn script(name: &str, words: &[&str]) -> Value {
     serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap()
 }
 
-/// Starts the engines of a case at once so many times, and looks what became of them.
+/// Starts the engines of a case at once, `interleavings` times, and checks the caches that they
+/// get.
 fn race((case, caches): Case, interleavings: u64, arithmetic: &str) {
     let count = interleavings.to_string();
     let words = [
@@ -52,7 +54,7 @@ fn race((case, caches): Case, interleavings: u64, arithmetic: &str) {
     ];
     let results = script("race.py", &words);
     let results = results.as_object().unwrap();
-    // As it is, hardly an engine gets what was asked for, and some get less than nothing.
+    // Without a slice, hardly any engine gets its cache, and some compute a negative size.
     let bare = &results["bare"];
     let (short, negative) = (&bare["short"], &bare["negative"]);
     let right = bare["all_right"].as_u64().unwrap();
@@ -98,7 +100,7 @@ fn two_engines_start_at_once_1000_times_by_the_vendors_arithmetic() {
     }
 }
 
-/// What vLLM's own platform code says on a machine, bare or in a slice of 4 GiB.
+/// The answers of vLLM's own platform code on a machine, bare or in a slice of 4 GiB.
 fn platform(machine: &str, slice: &[&str]) -> Value {
     let state = tempfile::tempdir().unwrap();
     let vendor = place::target().join("engines/vendor");
@@ -119,8 +121,8 @@ fn platform(machine: &str, slice: &[&str]) -> Value {
 #[ignore = "fetches vLLM's own files: make engines"]
 fn the_vendors_own_platform_code_finds_the_slice_by_nvml() {
     const SLICE: u64 = 4 << 30;
-    // What it finds without us: by CUDA where NVML refuses, nothing where NVML says zero, and a
-    // window where NVML speaks of that.
+    // Without a slice, vLLM takes CUDA's total where NVML refuses. Where NVML reports zero or only
+    // a window of the memory, vLLM takes that.
     for (machine, total, by) in [
         ("gb10", 127_600_748 << 10, "CUDA"),
         ("orin", 64_349_728 << 10, "CUDA"),
@@ -134,14 +136,15 @@ fn the_vendors_own_platform_code_finds_the_slice_by_nvml() {
         assert_eq!(bare["platform"], "NvmlCudaPlatform");
         assert_eq!(bare["plugin"], "vllm.platforms.cuda.CudaPlatform");
         (bare["total"], bare["total_by"]) = (SLICE.into(), "NVML".into());
-        // All else is as it was.
+        // The slice changes these two fields and no others.
         assert_eq!(platform(machine, &["--memory", "4GiB"]), bare);
         println!("{machine}: {total} by {by}, in a slice {SLICE} by NVML");
     }
 }
 
-/// What the engines of engines.md make of a slice of 40 GiB: setting, vLLM's FREE and cache,
-/// SGLang's, llama.cpp's FREE and what `--fit` removes, Ollama's free, JAX's share. GiB.
+/// The sizes that the engines of engines.md choose in a slice of 40 GiB, in GiB. The setting; FREE
+/// and cache of vLLM; FREE and cache of SGLang; FREE of llama.cpp, and what `--fit` removes;
+/// Ollama's free; JAX's share.
 type Sizes = (&'static str, [f64; 8]);
 
 const SIZES: [Sizes; 3] = [
@@ -155,7 +158,7 @@ const SIZES: [Sizes; 3] = [
 
 fn sizes(rows: &[Sizes], words: &[&str]) {
     let results = script("sizes.py", words);
-    // As it is: vLLM does not start, and the others take the whole machine for theirs.
+    // Without a slice, vLLM does not start, and the others take the whole machine for theirs.
     let bare = &results["bare"];
     assert_eq!(bare["vLLM"]["refused"], "ValueError");
     near("bare", &bare["SGLang"]["cache"], 38.2);
@@ -176,19 +179,20 @@ fn sizes(rows: &[Sizes], words: &[&str]) {
         for (number, wanted) in found.into_iter().zip(numbers) {
             near(setting, number, *wanted);
         }
-        // And it is to be had.
+        // The engines can allocate what they have chosen.
         for engine in ["vLLM", "SGLang", "llama.cpp"] {
             assert_eq!(result[engine]["fits"], true, "{setting}: {engine}");
         }
         near(setting, &result["llama.cpp"]["total"], 40.0);
     }
-    // Where an engine's other half is out of reach, only the discrete presentation helps.
+    // A limit of host memory also limits Ollama, unless the slice is presented as a discrete card.
     let limited = "Ollama, memory.max 8 GiB";
     near("uma", &results["uma"][limited], 8.0);
     near("discrete", &results["discrete"][limited], 39.5);
 }
 
-/// The table of engines.md has one decimal, and its engines have a host process of whole GiB.
+/// Asserts that a number agrees with the table of engines.md. The table has one decimal, and its
+/// engines have a host process of whole GiB.
 fn near(setting: &str, number: &Value, wanted: f64) {
     let found = number.as_f64().unwrap_or(f64::NAN);
     let off = (found - wanted).abs();
@@ -198,7 +202,7 @@ fn near(setting: &str, number: &Value, wanted: f64) {
 #[test]
 fn engines_size_themselves_by_their_slice_in_both_presentations() {
     let chosen = ["bare", "uma", "discrete"].map(|setting| ["--only", setting]);
-    // Host memory within the allowance is not charged: the test needs no 4 GiB of its own.
+    // Host memory within the allowance is not charged, so the test needs no host process of 4 GiB.
     let words = [&["--no-host-memory"], chosen.as_flattened()].concat();
     sizes(&SIZES[..2], &words);
 }

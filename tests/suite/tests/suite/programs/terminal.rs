@@ -7,14 +7,14 @@ use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::Counted;
 
-/// Has nvtop draw until the line of keys is there, which is its last, and says what it has drawn.
+/// Runs nvtop until it has drawn its last line, the line of keys, and returns the drawing.
 fn drawn(run: impl FnOnce(&str) -> Run, before: &[&str]) -> String {
     let script = place::source("python/terminal.py").display().to_string();
     let run = run("python3").args([&*script, "Quit", "q"]).args(before);
     run.args(["nvtop", "--no-color"]).answer().clean()
 }
 
-/// What stands in each bar of memory: used and total.
+/// The text in each memory bar: used and total.
 fn bars(drawn: &str) -> Vec<&str> {
     let bars = drawn.split("MEM[").skip(1);
     let inside = bars.filter_map(|rest| rest.split(']').next());
@@ -42,7 +42,7 @@ fn nvtop_shows_the_slice_on_every_machine() {
         let said = drawn(|program| Run::new(program), &words);
         assert_eq!(bars(&said), vec!["0.000Gi/4.000Gi"; cards], "{machine}");
     }
-    // And a card as it is, where there is no slice.
+    // Without a slice, nvtop shows the card as it is.
     let machine = Machine::new("rtx3090");
     let said = drawn(|program| machine.place(Run::new(program)), &[]);
     assert_eq!(bars(&said), ["0.309Gi/24.000Gi"], "{said}");
@@ -57,7 +57,7 @@ fn nvtop_in_a_slice_of_unified_memory_lists_who_holds_what() {
     let mut worker = slice.worker();
     worker.must(&format!("alloc 0 {GIB}"));
     let said = drawn(|program| slice.run(program), &[]);
-    // A gibibyte, and a context of 256 MiB.
+    // The worker holds one gibibyte and a context of 256 MiB.
     assert_eq!(bars(&said), ["1.250Gi/40.000Gi"], "{said}");
     let lists = |pid: u32| said.contains(&format!(" {pid} "));
     assert!(lists(worker.pid()) && said.contains("1280MiB"), "{said}");

@@ -47,8 +47,9 @@ fn unit(text: &str) -> Vec<(String, String, String)> {
     settings
 }
 
-/// What systemd says of units, with the commands that they start in place of those that packages
-/// install. A line that it skips is said, and no error.
+/// Asserts that systemd accepts units. The built `gpuslice` takes the place of the commands that
+/// packages install. Systemd reports a line that it skips, but as no error, so any report about
+/// these units fails the test.
 fn verify(units: &[PathBuf]) {
     let folder = tempfile::tempdir().unwrap();
     let mut copies = Vec::new();
@@ -128,8 +129,8 @@ fn the_service_of_the_example_runs_in_its_slice() {
     assert!(said.contains(&(8_u64 << 30).to_string()), "{said}");
 }
 
-/// The keys of podman-systemd.unit(5) of podman 4.4, the first that has quadlets, and the first
-/// that the file's comment names. tests/containers starts the container.
+/// The keys of podman-systemd.unit(5) of podman 4.4. This podman is the first with quadlets, and
+/// the oldest that the file's comment names. tests/containers starts the container.
 const QUADLET: &[&str] = &[
     "AddCapability",
     "AddDevice",
@@ -176,7 +177,7 @@ fn podman_knows_every_key_of_the_quadlet() {
             _ => *others.entry(section).or_default() += &format!("{key}={value}\n"),
         }
     }
-    // The rest is systemd's own, and goes into the unit that podman makes.
+    // The other keys are systemd's own, and go into the unit that podman makes.
     others
         .entry("Service".to_owned())
         .or_default()

@@ -1,4 +1,5 @@
-//! The library exports what the table says and needs what every Debian has; nothing more.
+//! The library exports exactly the names of the table, and needs only libraries that every Debian
+//! has.
 //! Touches: the built `libgpuslice.so` with nm and readelf, and `shim/SYMBOLS.md`.
 
 use gpuslice_suite::place;
@@ -52,7 +53,7 @@ macro_rules! symbols {
 
 include!("../../../../../shim/src/symbols.rs");
 
-/// What a tool of binutils says of the library.
+/// The output of a tool of binutils for the library.
 fn ask(tool: &str, arguments: &[&str]) -> String {
     let output = Command::new(tool)
         .args(arguments)
@@ -74,7 +75,7 @@ fn the_library_exports_the_table_and_nothing_else() {
         .lines()
         .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
         .collect();
-    // No version behind a name either: an unversioned symbol satisfies every reference.
+    // No exported name has a version: an unversioned symbol satisfies every reference.
     let table: BTreeSet<String> = SYMBOLS
         .iter()
         .map(|symbol| format!("{} T", symbol.name))
@@ -98,7 +99,8 @@ fn the_library_needs_libc_libdl_and_the_loader_only() {
     ]);
     assert!(needed.is_subset(&allowed), "{needed:?}");
     assert!(needed.contains("libc.so.6"), "{needed:?}");
-    // Nor a version of any of them: it runs with the glibc of whatever image it is mounted into.
+    // The library requires no version of them, so it runs with the glibc of any image into which it
+    // is mounted.
     assert!(!said.contains("(VERNEED)"), "{said}");
 }
 
@@ -135,7 +137,7 @@ fn what_every_start_writes_to_is_one_page_of_the_librarys_file() {
     let (address, bytes) = (number(address).unwrap(), number(bytes).unwrap());
     assert!(
         bytes > 0 && address % 4096 + bytes <= 4096,
-        "{segment}: see shim/layout.ld; what fewer processes need goes into .bss"
+        "{segment}: move data that few processes need to .bss, see shim/layout.ld"
     );
 }
 
@@ -163,7 +165,7 @@ fn the_library_can_neither_unwind_nor_panic() {
         .filter(|line| line.contains("Unwind") || line.contains("abort"))
         .collect();
     assert!(unwinding.is_empty(), "{unwinding:?}");
-    // The profile is what lets the optimiser prove it.
+    // These settings of the release profile let the optimiser prove that nothing can panic.
     let manifest = std::fs::read_to_string(place::workspace().join("Cargo.toml")).unwrap();
     let release = manifest.split("[profile.release]").nth(1).unwrap();
     let release = release.split("\n[").next().unwrap();

@@ -1,4 +1,5 @@
-//! The rooms of each crate stand on floors: a room imports rooms below it, never one above.
+//! The folders of each crate are its rooms, which stand on floors: a room imports rooms below it,
+//! never one above.
 //! Touches: the sources, as text. ARCHITECTURE.md shows the same pictures.
 //! Law: a new folder gets its floor and its purpose here, or the test fails.
 
@@ -163,7 +164,7 @@ fn module(source: &Path, file: &Path) -> Vec<String> {
     parts
 }
 
-/// The names with which the paths of a text's beginning start: one, or those of a `{...}` group.
+/// The first names of the paths at the beginning of a text: one name, or those of a `{...}` group.
 fn heads(text: &str) -> Vec<String> {
     let ident = |text: &str| -> String {
         text.chars()
@@ -198,7 +199,7 @@ fn root_path(folder: &str) -> String {
     format!("crate{}::", within.replace('/', "::"))
 }
 
-/// The rooms that a file names by the path of their root, or by `super::` as far as that.
+/// The rooms that a file imports, by a path from the root or by enough `super::` to reach the root.
 fn imports(text: &str, module: &[String], root: &str) -> BTreeSet<String> {
     let code: String = text
         .lines()
@@ -226,7 +227,7 @@ fn edges(folder: &Path, root: &str) -> BTreeMap<(String, String), PathBuf> {
     for file in sources(folder) {
         let module = module(folder, &file);
         if file.parent() == Some(folder) {
-            // A file of the root: what it exports, and its entry point.
+            // A file of the root holds the exports and the entry point, and belongs to no room.
             continue;
         }
         let text = std::fs::read_to_string(&file).expect("a source file");

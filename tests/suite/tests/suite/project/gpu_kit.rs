@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What only a real machine has, by the words of the checks that are left out for it.
+/// The reasons for which checks are skipped without a real machine, as the checks word them.
 const NEEDS: [&str; 14] = [
     "torch: ",
     "cupy: ",
@@ -32,7 +32,7 @@ fn script(name: &str) -> PathBuf {
     place::workspace().join("tests/gpu").join(name)
 }
 
-/// Packs a kit: of what is built here, or for old C libraries.
+/// Packs a kit, either of the files built here or for old C libraries.
 fn pack(folder: &Path, portable: &str) {
     let output = Command::new(script("pack.sh"))
         .arg(folder)
@@ -44,7 +44,7 @@ fn pack(folder: &Path, portable: &str) {
     assert!(output.status.success(), "{said}");
 }
 
-/// A kit of what is built here.
+/// A kit of the files built here.
 fn kit(folder: &Path) -> PathBuf {
     let packed = folder.join("kit");
     pack(&packed, "no");
@@ -90,7 +90,8 @@ impl Done {
         lines.find(|line| line["question"] == question).unwrap()
     }
 
-    /// Nothing went wrong, and every question has an answer, or its check says what is missing.
+    /// Asserts that no check failed, and that each question has an answer or a check that says what
+    /// is missing.
     fn is_complete(&self) {
         for bad in ["fail", "error", "timeout"] {
             assert!(self.of(bad).is_empty(), "{}", self.said);
@@ -135,7 +136,7 @@ fn every_check_that_a_simulated_card_can_answer_passes() {
         (&done.results["source"], &done.results["format"]),
         (&"simulator".into(), &2.into())
     );
-    // The simulator does what is assumed of a driver.
+    // The simulator's answers are those that the project assumes of a driver.
     let differ: Vec<&Value> = done
         .answers
         .iter()
@@ -157,7 +158,7 @@ fn one_bad_check_never_ends_the_run() {
         "answers.py",
         "import os, signal, tell\ntell.answer('bar1', 1)\nos.kill(os.getpid(), signal.SIGSEGV)\n",
     );
-    // It would sleep longer than the limit of a check.
+    // This check sleeps longer than the time limit of a check.
     write(
         "limits.py",
         "import signal, tell, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
@@ -198,7 +199,7 @@ fn one_bad_check_never_ends_the_run() {
 fn a_run_ends_in_time_whatever_its_checks_do() {
     let folder = tempfile::tempdir().unwrap();
     let packed = kit(folder.path());
-    // Longer than all limits of the run, which must end it.
+    // This check sleeps longer than all limits of the run, and the run must end it.
     let sleeps = "import time\ntime.sleep(600)\n";
     fs::write(packed.join("suite/checks/record.py"), sleeps).unwrap();
     let start = Instant::now();
@@ -238,8 +239,9 @@ fn a_python_that_is_too_old_is_named() {
     assert_eq!(run.status.code(), Some(125));
 }
 
-/// The pages are made of the list of questions and of the answers that the repository holds; every
-/// question names a check that the plan has, and every answer that a check gives is a question's.
+/// The pages are generated from the list of questions and from the answers that the repository
+/// holds. Every question names a check of the plan, and every answer of a check belongs to a
+/// question.
 #[test]
 fn pages_of_questions_and_results_are_up_to_date() {
     let suite = script("suite");
@@ -273,7 +275,7 @@ fn pages_of_questions_and_results_are_up_to_date() {
     );
 }
 
-/// An answer enters the pages with its card and driver, and never from a simulated card.
+/// An answer enters the pages with its card and driver, and never comes from a simulated card.
 #[test]
 fn pages_take_answers_of_real_drivers_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,8 +315,8 @@ fn pages_take_answers_of_real_drivers_only() {
     assert!(page("QUESTIONS.md").contains("answered by recording: A card, 999.1"));
 }
 
-/// NVIDIA's own libraries, without a GPU: names, look-ups and error codes are asked all the same,
-/// and the answers are those that C has recorded.
+/// NVIDIA's own libraries answer without a GPU, too: names, look-ups and error codes. Their answers
+/// are those that the C programs have recorded.
 #[test]
 fn without_a_gpu_the_real_libraries_answer_what_they_can() {
     let nvidia = place::target().join("nvidia");

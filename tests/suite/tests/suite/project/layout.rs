@@ -1,5 +1,5 @@
-//! Every pattern of `shim/layout.ld` still matches code: a function that is renamed or moved keeps
-//! its place among what a starting process touches.
+//! Every pattern of `shim/layout.ld` still matches code, so a renamed or moved function keeps its
+//! place among the code that a starting process touches.
 //! Touches: the linker's map of the release build, and `shim/layout.ld`.
 
 use gpuslice_suite::place;
@@ -20,7 +20,7 @@ fn map() -> String {
     std::fs::read_to_string(newest).expect("the linker's map")
 }
 
-/// Whether a pattern of the linker matches the whole of a text. `*` is all that is used.
+/// Whether a pattern of the linker matches the whole text. `*` is the only wildcard in use.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {

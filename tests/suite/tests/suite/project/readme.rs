@@ -3,7 +3,7 @@
 use gpuslice_suite::place;
 use std::process::Command;
 
-/// Paths and process ids, which are other ones every time, as one word.
+/// The text without paths and process ids, which differ in every run.
 fn settled(text: &str) -> String {
     let lines = text.lines().map(|line| match line.split_once("  ") {
         Some(("slice" | "library", rest)) if rest.contains('/') => {

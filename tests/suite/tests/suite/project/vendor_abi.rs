@@ -1,5 +1,5 @@
-//! What the shim believes of the vendor's types and codes is what two independent bindings,
-//! generated from the vendor's headers, say of them.
+//! The shim's declarations of the vendor's types and codes agree with two independent bindings,
+//! which are generated from the vendor's headers.
 //! Touches: declarations only.
 
 use cudarc::driver::sys;
@@ -84,7 +84,7 @@ fn what_a_graph_allocates_lies_where_the_vendor_puts_it() {
         layout!(abi::CUDA_MEM_ALLOC_NODE_PARAMS, accessDescs accessDescCount bytesize dptr),
         layout!(sys::CUDA_MEM_ALLOC_NODE_PARAMS_v1, accessDescs accessDescCount bytesize dptr)
     );
-    // The device: an id in a place in the properties of a pool, at their start.
+    // The device is `poolProps.location.id`, which follows the location's type.
     assert_eq!(
         offset_of!(abi::CUDA_MEM_ALLOC_NODE_PARAMS, id),
         offset_of!(sys::CUDA_MEM_ALLOC_NODE_PARAMS_v1, poolProps)

@@ -1,5 +1,5 @@
-//! A slice of unified memory that counts: free is its own business, until something outside eats
-//! the host.
+//! A slice of unified memory with a ledger. Its free memory depends on the slice alone, until
+//! programs outside of it use up the host's memory.
 //! Touches: workers in a slice of a simulated GB10, its neighbours, its page cache and host.
 
 use gpuslice_suite::slice::GIB;
@@ -34,7 +34,7 @@ fn neighbours_and_page_cache_move_nothing() {
     says(&mut worker, free);
     slice.simulator(&["host", "+10GiB"]);
     says(&mut worker, free);
-    // And it is to be had: page cache makes room.
+    // All of it can be allocated, because the kernel drops page cache.
     worker.must(&format!("alloc 1 {free}"));
     says(&mut worker, 0);
 }

@@ -1,5 +1,5 @@
-//! The host of a slice of unified memory: what its programs hold there, what page cache is, and
-//! what happens when the machine waits for memory.
+//! The host of a slice of unified memory: the host memory that the slice's programs hold, page
+//! cache, and memory pressure.
 //! Touches: workers in a slice of a simulated GB10; files in the place of the kernel's.
 
 use gpuslice_suite::slice::{GIB, write};
@@ -25,7 +25,8 @@ fn slice(keys: &Value) -> Counted {
     Counted::with("gb10", &all)
 }
 
-/// Asks until the answer is this: what is held on the host is looked at every few milliseconds.
+/// Queries until the answer is `expected`. The library reads the use of host memory only every few
+/// milliseconds.
 fn comes_to(worker: &mut Worker, expected: u64) {
     let start = Instant::now();
     loop {
@@ -51,7 +52,7 @@ fn sixty_gibibytes_of_page_cache_move_free_by_nothing() {
     assert_eq!(
         drivers - neighbour.free(),
         60 * GIB,
-        "the driver's own falls"
+        "the driver's own free memory falls"
     );
     assert_eq!(worker.free(), ours);
     assert_eq!(ours, LIMIT - CONTEXT);
@@ -68,7 +69,7 @@ impl Cgroup {
     }
 
     fn says(&self, current: u64, stat: &str) {
-        // The sum last: it is what is looked at first.
+        // The sum is written last, because the library reads it first.
         write(&self.0.path().join("memory.stat"), stat.as_bytes());
         write(
             &self.0.path().join("memory.current"),
@@ -95,12 +96,12 @@ fn host_memory_beyond_the_allowance_is_charged_and_page_cache_is_not() {
     let slice = slice(&json!({"cgroup": cgroup.path()}));
     let mut worker = slice.worker();
     comes_to(&mut worker, LIMIT - CONTEXT);
-    // The facts' third example, and 4 GiB of allowance: 30, of which 27 are files.
+    // The cgroup holds 30 GiB, of which 27 GiB are files. The allowance is 4 GiB.
     cgroup.says(30 * GIB, &v2(20 * GIB, 6 * GIB, GIB));
     comes_to(&mut worker, LIMIT - CONTEXT);
     cgroup.says(36 * GIB, &v2(20 * GIB, 6 * GIB, GIB));
     comes_to(&mut worker, LIMIT - CONTEXT - 5 * GIB);
-    // What is shown is what is to be had.
+    // All memory that is shown as free can be allocated, and no more.
     let free = worker.free();
     assert_eq!(
         worker.code(&format!("alloc 0 {}", free + 2 * MIB)),
@@ -122,7 +123,7 @@ fn an_allowance_of_zero_charges_everything_and_managed_memory_once() {
     let slice = slice(&json!({"cgroup": cgroup.path(), "host_allowance": 0}));
     let mut worker = slice.worker();
     comes_to(&mut worker, LIMIT - CONTEXT - GIB);
-    // The kernel charges what the driver manages to the cgroup, and it is in the ledger too.
+    // Managed memory is in the ledger, and the kernel charges it to the cgroup as well.
     worker.must(&format!("managed 0 {}", 4 * GIB));
     cgroup.says(5 * GIB, &v2(0, 0, 0));
     comes_to(&mut worker, LIMIT - CONTEXT - 5 * GIB);
@@ -150,7 +151,7 @@ fn a_cgroup_that_cannot_be_read_charges_nothing() {
     comes_to(&mut worker, LIMIT - CONTEXT);
     for current in ["", "max\n", "-5\n", "99999999999999999999999\n"] {
         write(&cgroup.0.path().join("memory.current"), current.as_bytes());
-        std::thread::sleep(Duration::from_millis(7)); // what was read is believed for five
+        std::thread::sleep(Duration::from_millis(7)); // a reading is used for 5 ms
         assert_eq!(worker.free(), LIMIT - CONTEXT, "{current}");
     }
 }
@@ -164,7 +165,7 @@ fn without_a_cgroup_of_its_own_a_slice_is_charged_what_its_processes_hold() {
     let start = Instant::now();
     loop {
         let charged = LIMIT - CONTEXT - worker.free();
-        // That, and some of the program's own.
+        // 192 MiB lie beyond the allowance; the rest is the program's own memory.
         if charged >= 190 * MIB {
             assert!(charged < 220 * MIB, "{charged}");
             break;
@@ -197,20 +198,21 @@ fn a_machine_that_waits_keeps_more_from_large_requests_and_says_so_once() {
         .env("GPUSLICE_LOG_FILE", &log);
     let mut worker = Worker::start(run);
     worker.must("start 0");
-    // 20 GiB are available: 12 over the reserve, 4 over twice that.
+    // The host has 20 GiB available: 12 GiB above the reserve, and 4 GiB above twice the reserve.
     let available = slice.truth().host.unwrap().mem_available;
     slice.simulator(&["host", &format!("+{}", available - 20 * GIB)]);
     let calm = worker.free();
     assert_eq!(calm, 12 * GIB);
     pressure(folder.path(), "5.00");
-    std::thread::sleep(Duration::from_millis(2)); // a reading is believed for one
+    std::thread::sleep(Duration::from_millis(2)); // a reading is used for 1 ms
     assert_eq!(worker.free(), 4 * GIB);
     assert_eq!(worker.code(&format!("alloc 0 {}", 5 * GIB)), OUT_OF_MEMORY);
     assert_eq!(worker.code(&format!("alloc 0 {}", 5 * GIB)), OUT_OF_MEMORY);
     worker.must(&format!("alloc 0 {}", 4 * GIB));
     assert_eq!(worker.code(&format!("alloc 1 {}", 66 * MIB)), OUT_OF_MEMORY);
     worker.must(&format!("alloc 1 {}", 64 * MIB));
-    // Streaming page cache alone makes a machine wait; with memory to spare it means nothing.
+    // Streaming page cache alone makes a machine wait. While memory is plenty, this pressure means
+    // nothing.
     worker.must("free 0");
     slice.simulator(&["host", "-60GiB"]);
     assert_eq!(worker.free(), LIMIT - CONTEXT - 64 * MIB);
@@ -226,7 +228,7 @@ fn a_machine_that_waits_keeps_more_from_large_requests_and_says_so_once() {
         1,
         "{said}"
     );
-    // Whose doing it is, and not also the slice's.
+    // The log names the host as the cause, and not also the slice's limit.
     assert_eq!(times("limit: refused"), 0, "{said}");
     assert_eq!(times("pressure: all tasks stalled for 5 %"), 1, "{said}");
 }
@@ -248,7 +250,7 @@ fn a_garbled_or_missing_pressure_file_is_no_signal() {
         "\u{0}\u{0}",
     ] {
         write(&file, text.as_bytes());
-        std::thread::sleep(Duration::from_millis(2)); // a reading is believed for one
+        std::thread::sleep(Duration::from_millis(2)); // a reading is used for 1 ms
         assert_eq!(worker.free(), 12 * GIB, "{text:?}");
     }
 }
@@ -306,7 +308,7 @@ fn whatever_meminfo_says_nothing_ends_and_no_number_is_above_the_total() {
         "MemTotal: 127600748 kB\nMemFree: 108265472 kB\n".into(),
     ] {
         write(&meminfo, text.as_bytes());
-        std::thread::sleep(Duration::from_millis(2)); // a reading is believed for one
+        std::thread::sleep(Duration::from_millis(2)); // a reading is used for 1 ms
         let said = worker.info();
         let shown = text.get(..60).unwrap_or(&text);
         assert!(

@@ -1,5 +1,5 @@
-//! The host's memory as programs in a slice of unified memory see it: the slice's, by every way
-//! to it; and the host's own wherever the slice must not show.
+//! The host's memory as programs in a slice of unified memory see it. Every way to read it shows
+//! the slice, except where the slice must not show.
 //! Touches: programs that read `/proc/meminfo`, `sysinfo` and `sysconf`, on simulated machines.
 
 use gpuslice_suite::compile::{self, compile};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 const LIMIT: u64 = 40 * GIB;
 const CONTEXT: u64 = 256 << 20;
-/// What the slice has, and has left, in kB: somebody in it holds a gibibyte.
+/// The slice's total and free memory, in kB, while a worker in it holds a gibibyte.
 const TOTAL: u64 = LIMIT >> 10;
 const FREE: u64 = (LIMIT - GIB - CONTEXT) >> 10;
 
@@ -39,21 +39,21 @@ fn routes() -> PathBuf {
     compile("cc", "c/meminfo_routes.c", "meminfo_routes", &words)
 }
 
-/// The three lines that matter, as the kernel writes them.
+/// The first three lines of meminfo, as the kernel writes them.
 fn lines(total: u64, free: u64) -> String {
     format!(
         "MemTotal:       {total:>8} kB\nMemFree:        {free:>8} kB\nMemAvailable:   {free:>8} kB\n"
     )
 }
 
-/// What of a program's lines tells of memory, and what of other things.
+/// Splits a program's output into the lines about memory and all other lines.
 fn parted(answer: Answer) -> (Vec<String>, Vec<String>) {
     let said = answer.clean();
     let all = said.lines().map(str::to_owned);
     all.partition(|line| line.contains(" total="))
 }
 
-/// What the same program says of how it was opened and closed, without us.
+/// The program's lines about opening and closing files, which are the same without the library.
 const MANNERS: [&str; 10] = [
     "another file of that name: not the host's",
     "the lowest number 1, close on exec 1 and 0",
@@ -85,7 +85,7 @@ fn every_way_to_the_hosts_memory_leads_to_the_slices() {
     assert_eq!(manners, MANNERS);
 }
 
-/// The total that the routes see is this machine's own, by every route.
+/// Asserts that every route shows this machine's own total.
 fn is_left_alone(run: Run, why: &str) {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("meminfo");
@@ -261,12 +261,12 @@ fn node_and_java_see_the_slice() {
             .unwrap();
         line.split_whitespace().nth(3).unwrap().parse().unwrap()
     };
-    // Half of what it takes for the machine, up to the compressed pointers' 32 GiB.
+    // Java takes half of the memory that it sees, up to the 32 GiB of compressed pointers.
     let within = heap(slice.run(&java));
     assert!(within.abs_diff(LIMIT / 2) < 64 << 20, "{within}");
     assert_ne!(
         heap(Run::new(&java)),
         within,
-        "the test machine is not a slice of 40 GiB"
+        "the heap is the same without the slice, so the test proves nothing"
     );
 }

@@ -1,5 +1,5 @@
-//! A slice that is mounted into a container whose own /proc/meminfo is a copy (lxcfs): the host's
-//! is believed, the copy is not, and the programs in it see the slice.
+//! A slice that is mounted into a container whose own /proc/meminfo is a copy (lxcfs). The library
+//! reads the host's file and not the copy, and the programs in the container see the slice.
 //! Touches: a mount namespace with a root of its own, on a simulated GB10. Needs root, or user
 //! namespaces.
 
@@ -14,7 +14,7 @@ use std::ffi::CString;
 const CONTEXT: u64 = 256 << 20;
 const LIMIT: u64 = 40 * GIB;
 
-/// What a program says in the container, with the library preloaded.
+/// The output of a program in the container, with the library preloaded.
 fn said(program: &[&str]) -> String {
     let machine = Machine::new("gb10");
     let _simulated = Simulated::start(Some("gb10"), Some(&machine.state()), "").unwrap();

@@ -1,5 +1,6 @@
-//! Several slices of one unified-memory machine: each has what it was promised, whatever the
-//! others do; what eats the host from outside is felt, once; and nobody can lie.
+//! Several slices of one unified-memory machine. Each has what it was promised, whatever the other
+//! slices do. Use of the host from outside lowers free memory once, and a false promise wins
+//! nothing.
 //! Touches: workers in slices of a simulated GB10, and the files of their promises.
 
 use gpuslice_suite::slice::{GIB, write};
@@ -20,7 +21,7 @@ struct Promised {
 }
 
 impl Promised {
-    /// A slice that was admitted for so much.
+    /// A slice that was admitted for a budget.
     fn new(budget: u64) -> Promised {
         let folder = tempfile::tempdir().unwrap();
         let own = folder.path().join(format!("{budget}.own"));
@@ -38,18 +39,18 @@ impl Promised {
         Promised { slice, folder, own }
     }
 
-    /// Another slice, with what it has written into its file.
+    /// Adds another slice, whose promise file has these contents.
     fn neighbour(&self, name: &str, contents: &[u8]) {
         write(&self.folder.path().join(name), contents);
     }
 
-    /// What this slice has written into its own.
+    /// The bytes that this slice's own promise file reports as spent.
     fn spent(&self) -> u64 {
         let contents = std::fs::read(&self.own).unwrap();
         u64::from_le_bytes(contents[..8].try_into().unwrap())
     }
 
-    /// What the host could give while it keeps its reserve.
+    /// The memory that the host can give and still keep its reserve.
     fn spare(&self) -> u64 {
         self.slice.truth().host.unwrap().mem_available - RESERVE
     }
@@ -61,7 +62,7 @@ fn spent(bytes: u64) -> Vec<u8> {
     contents
 }
 
-/// What is free, up to a step of the driver.
+/// Asserts that free memory is `expected`, to within one step of the driver.
 fn is_free(worker: &mut Worker, expected: u64) {
     let free = worker.free();
     assert!(
@@ -82,7 +83,7 @@ fn a_slice_says_what_it_has_spent_and_what_it_has_given_back() {
     assert_eq!(promised.spent(), GIB + CONTEXT);
     worker.must("free 0");
     assert_eq!(promised.spent(), CONTEXT);
-    // Somebody else has died with what he held: the next question tells the neighbours.
+    // When another process of the slice dies with memory, the next query updates the promise file.
     let mut second = promised.slice.worker();
     second.must(&format!("alloc 0 {GIB}"));
     assert_eq!(promised.spent(), GIB + 2 * CONTEXT);
@@ -124,7 +125,7 @@ fn a_rogue_process_is_felt_by_what_is_over_the_slack() {
     is_free(&mut worker, unspent);
     promised.slice.simulator(&["host", "+6GiB"]);
     is_free(&mut worker, unspent - 6 * GIB);
-    // And what is left is to be had, to the last step; then the host keeps its reserve.
+    // The rest can be allocated, to the last step. After that the host keeps its reserve.
     let free = worker.free() / STEP * STEP;
     let more = worker.code(&format!("alloc 0 {}", free + STEP));
     assert_eq!(more, OUT_OF_MEMORY);
@@ -141,7 +142,7 @@ fn a_rogue_process_is_felt_by_what_is_over_the_slack() {
 fn a_liar_takes_no_more_from_others_than_it_was_admitted_for() {
     let promised = Promised::new(60 * GIB);
     let mut worker = promised.slice.worker();
-    // So that the host's term is what decides.
+    // With this use of the host, the host's memory limits the slice, and not the budget.
     promised.slice.simulator(&["host", "+80GiB"]);
     let spare = promised.spare();
     is_free(&mut worker, spare);
@@ -157,7 +158,7 @@ fn a_liar_takes_no_more_from_others_than_it_was_admitted_for() {
         (vec![255; 1 << 20], 0),
     ] {
         promised.neighbour(&name, &contents);
-        std::thread::sleep(std::time::Duration::from_millis(2)); // a reading is believed for one
+        std::thread::sleep(std::time::Duration::from_millis(2)); // a reading is used for 1 ms
         is_free(&mut worker, spare - unused);
     }
 }
@@ -186,14 +187,14 @@ fn what_is_no_promise_promises_nothing() {
     // SAFETY: mkfifo's contract: a C string.
     assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
     is_free(&mut worker, spare);
-    // And there may be hundreds of real ones.
+    // The folder may also hold hundreds of real promises.
     for number in 0..300 {
         promised.neighbour(
             &format!("{}.slice-with-a-long-name-{number}", 1 << 20),
             &spent(0),
         );
     }
-    std::thread::sleep(std::time::Duration::from_millis(2)); // a reading is believed for one
+    std::thread::sleep(std::time::Duration::from_millis(2)); // a reading is used for 1 ms
     is_free(&mut worker, spare - (300 << 20));
 }
 

@@ -1,5 +1,5 @@
-//! Memory that allocators keep: asked back when it is short, from PyTorch's allocator alone, once
-//! at a time, never in a capture; and from malloc.
+//! Memory that allocators keep. When memory is short, the library makes them release it: PyTorch's
+//! allocator alone by a refusal, once at a time and never in a capture, and malloc as well.
 //! Touches: a stand-in for PyTorch's allocator under its library's name, in slices of simulated
 //! machines.
 
@@ -19,7 +19,7 @@ struct Torch {
     worker: Worker,
 }
 
-/// What the allocator has counted.
+/// The allocator's own counters.
 #[derive(Debug, PartialEq, Eq)]
 struct Statistics {
     retries: u64,
@@ -33,7 +33,7 @@ impl Torch {
         Torch::with(scenario, keys, "torch", &[])
     }
 
-    /// With words for the linker.
+    /// Builds the program under this name, with further words for the linker.
     fn with(scenario: &str, keys: &Value, name: &str, more: &[&str]) -> Torch {
         let runtimes = ["-L{sim}", "-l:libcudart.so.13", "-l:libcuda.so.1"];
         let words = [&["-shared", "-fPIC"], &runtimes[..]].concat();
@@ -43,7 +43,7 @@ impl Torch {
         let words = [&own, &runtimes[..], more].concat();
         let program = compile("cc", "c/torch.c", &format!("torch/{name}"), &words);
         let slice = Counted::with(scenario, keys);
-        // jemalloc gives back by itself, after a while, unless it is told not to.
+        // jemalloc releases memory by itself after a while, unless it is configured not to.
         let run = slice.run(program);
         let run = run.env("MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1");
         let mut worker = Worker::start(run);
@@ -51,7 +51,7 @@ impl Torch {
         Torch { slice, worker }
     }
 
-    /// In a slice that asks for caches, on a card.
+    /// A card and a slice that makes allocators release their caches.
     fn asked() -> Torch {
         Torch::on("rtx3090", &json!({"memory": LIMIT, "pressure": "release"}))
     }
@@ -71,7 +71,7 @@ impl Torch {
         }
     }
 
-    /// Fills the slice to 7 GiB, of which 4 are only cached.
+    /// Fills the slice to 7 GiB, of which 4 GiB are only cached.
     fn fill(&mut self) {
         for number in 0..7 {
             self.worker.must(&format!("tensor {number} {GIB}"));
@@ -83,7 +83,8 @@ impl Torch {
     }
 }
 
-/// Over 80 % with what is held, and no block that is cached is large enough.
+/// Together with the held memory this exceeds 80 % of the slice, and no cached block is large
+/// enough.
 const GROWTH: u64 = 3 * GIB / 2;
 
 #[test]
@@ -98,7 +99,7 @@ fn the_cache_comes_back_before_the_slice_is_full() {
         freed: 4 * GIB,
     };
     assert_eq!(torch.statistics(), after);
-    // Another engine of the slice can have it now.
+    // Another engine of the slice can allocate the released memory now.
     let mut other = torch.slice.worker();
     other.must(&format!("alloc 0 {}", 4 * GIB));
 }
@@ -113,7 +114,7 @@ fn without_the_key_it_stays_until_there_is_no_more() {
     assert_eq!(
         torch.statistics().freed,
         4 * GIB,
-        "refused by the limit itself"
+        "the limit itself refuses, and the allocator releases its cache"
     );
 }
 
@@ -140,7 +141,8 @@ fn with_split_blocks_one_refusal_is_one_refusal() {
     let mut torch = Torch::asked();
     torch.worker.must("split 1");
     torch.fill();
-    // The first of its two ways frees as much as it wants, and that must be enough.
+    // The allocator has two ways to release its cache. The first frees only as much as it wants,
+    // which must be enough.
     torch.worker.must(&format!("tensor 10 {GROWTH}"));
     let said = torch.statistics();
     assert_eq!((said.retries, said.failures, said.freed), (1, 0, 2 * GIB));
@@ -157,12 +159,12 @@ fn never_in_a_capture() {
         torch.worker.must(&format!("tensor 11 {}", GROWTH / 2));
         torch.worker.must("end");
         assert_eq!(torch.statistics().retries, 0);
-        // And when it is over, again.
+        // After the capture, the cache is requested again.
         torch.worker.must(&format!("tensor 12 {}", 200 * MIB));
         assert_eq!(
             torch.statistics().retries,
             0,
-            "a block that is cached is taken first"
+            "a cached block is used first"
         );
         torch.worker.must("drop 10");
         torch.worker.must("drop 11");
@@ -173,7 +175,8 @@ fn never_in_a_capture() {
 
 #[test]
 fn the_stand_ins_capture_is_ended_by_what_must_not_happen() {
-    // So that the test above can fail: the limit itself refuses, in a capture, with split blocks.
+    // Shows that the test above can fail: here the limit itself refuses in a capture, with split
+    // blocks.
     let mut torch = Torch::on("rtx3090", &json!({"memory": LIMIT}));
     torch.worker.must("split 1");
     torch.fill();
@@ -202,13 +205,13 @@ fn who_calls_for_himself_is_never_refused_for_a_cache() {
 #[test]
 fn who_has_nothing_to_give_is_asked_less_and_less_often() {
     let mut torch = Torch::asked();
-    // Nothing of this is cached.
+    // None of these tensors is cached.
     for number in 0..160 {
         torch.worker.must(&format!("tensor {number} {}", 60 * MIB));
     }
     let said = torch.statistics();
     assert_eq!((said.failures, said.freed), (0, 0));
-    // From 8 GiB on: at once, then after 1 GiB; 2 more do not fit.
+    // The cache is requested once at 8 GiB, and again after 1 GiB more. Another 2 GiB do not fit.
     assert_eq!(said.retries, 2);
 }
 
@@ -226,7 +229,7 @@ fn a_host_that_has_no_more_asks_for_the_cache_of_an_empty_slice() {
     torch
         .slice
         .simulator(&["host", &format!("+{}", available - 9 * GIB)]);
-    // 1 GiB over the reserve, and it wants 1.5: the cache has 4.
+    // The host has 1 GiB above its reserve. The allocator wants 1.5 GiB, and its cache has 4 GiB.
     torch.worker.must(&format!("tensor 10 {GROWTH}"));
     let said = torch.statistics();
     assert_eq!((said.retries, said.failures, said.freed), (1, 0, 4 * GIB));
@@ -243,7 +246,7 @@ fn malloc_gives_back_what_it_keeps_when_memory_is_short_and_not_before() {
     torch.worker.must(&format!("tensor 1 {GROWTH}"));
     let after = torch.worker.ask("kept")[1];
     assert!(after < 150, "{before} MiB became {after}");
-    // Not again within half a minute.
+    // The library does not ask malloc again within half a minute.
     torch.worker.must("churn 400");
     torch.worker.must(&format!("tensor 2 {}", 100 * MIB));
     assert!(torch.worker.ask("kept")[1] > 390);

@@ -1,7 +1,7 @@
-//! Unified memory without a slice: what page cache holds is not used, the host keeps its reserve,
-//! and NVML answers, whichever way of not answering its driver has.
-//! Touches: every client on every machine of unified memory, with a file that says no more than
-//! where the host's meminfo is.
+//! Unified memory without a slice. Page cache does not count as used, the host keeps its reserve,
+//! and NVML answers, whichever way its driver fails to answer.
+//! Touches: every client on every machine of unified memory, with a slice file that names only the
+//! host's meminfo.
 
 use gpuslice_sim_machine::Machine as Simulated;
 use gpuslice_suite::clients::{Client, Says};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 const MACHINES: [&str; 4] = ["gb10", "orin", "thor", "n1x"];
 
-/// A machine that has been started, so that its meminfo is there, and the file that names it.
+/// Starts a machine, so that its meminfo exists, and writes the slice file that names the meminfo.
 fn machine(scenario: &str) -> (Machine, Simulated, std::path::PathBuf) {
     let machine = Machine::new(scenario);
     let simulated = Simulated::start(Some(scenario), Some(&machine.state()), "").unwrap();
@@ -28,13 +28,13 @@ fn machine(scenario: &str) -> (Machine, Simulated, std::path::PathBuf) {
     (machine, simulated, file)
 }
 
-/// What policy keeps for a host of this size.
+/// The reserve that policy sets for a host of this size.
 fn reserve(total: u64) -> u64 {
     let total = gpuslice_config::words::units::Bytes::new(total);
     gpuslice_config::slice::host_reserve::default_reserve(total).get()
 }
 
-/// Every number behind `name=` in what a client says.
+/// Every number that follows `name=` in a client's output.
 fn numbers(said: &str, name: &str) -> Vec<u64> {
     let words = said.split_whitespace();
     let values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -54,7 +54,7 @@ fn is_told(client: &Client, scenario: &str) {
         totals.iter().all(|total| *total == host.mem_total),
         "{named}"
     );
-    // Beside a context or two and what a client allocates.
+    // A context or two and the client's own allocations lower free memory.
     for free in numbers(&said, "free") {
         assert!(
             free <= most && free > most - 3 * GIB,
@@ -96,14 +96,14 @@ fn page_cache_moves_the_drivers_answer_and_not_ours() {
     assert_eq!(
         moved,
         60 * GIB,
-        "what the driver says falls by what was read"
+        "the driver's own free memory falls by the page cache"
     );
     assert_eq!(ask(true), ours);
     simulated.change_host("+10GiB").unwrap();
     assert_eq!(
         ask(true),
         ours - 10 * GIB,
-        "what programs hold is not to be had"
+        "memory that programs hold is not free"
     );
 }
 
@@ -111,7 +111,7 @@ fn page_cache_moves_the_drivers_answer_and_not_ours() {
 fn a_copy_of_meminfo_is_not_believed() {
     let (machine, simulated, file) = machine("gb10");
     let copy = machine.folder().join("meminfo");
-    // lxcfs says what a container may have.
+    // A copy as lxcfs makes it, with the memory that a container may have.
     write(
         &copy,
         b"MemTotal: 50331648 kB\nMemFree: 40000000 kB\nMemAvailable: 45000000 kB\n",

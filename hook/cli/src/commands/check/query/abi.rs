@@ -1,6 +1,6 @@
 //! The parts of the vendor's binary interface that `check` uses.
 //!
-//! Touches: nothing; the code that uses [`call`] makes the calls.
+//! Touches: nothing. Only the code that uses [`call`] makes calls.
 
 use std::ffi::c_int;
 
@@ -9,16 +9,16 @@ use std::ffi::c_int;
 macro_rules! call {
     ($symbol:expr $(, $value:expr => $type:ty)* $(,)?) => {{
         let symbol: std::ptr::NonNull<std::ffi::c_void> = $symbol;
-        // SAFETY: the symbol was looked up under the name whose published prototype the caller
-        // of this macro has written down; a code address fits a function pointer here.
+        // SAFETY: the symbol was looked up by name, and the caller of this macro gives that name's
+        // published prototype. A code address fits into a function pointer here.
         let function = unsafe {
             std::mem::transmute::<
                 std::ptr::NonNull<std::ffi::c_void>,
                 unsafe extern "C" fn($($type),*) -> std::ffi::c_int,
             >(symbol)
         };
-        // SAFETY: every pointer that is passed is to a live local of at least the size that the
-        // prototype asks for, and the driver keeps none of them.
+        // SAFETY: every pointer argument points to a live local that is at least as large as the
+        // prototype requires, and the driver keeps none of the pointers.
         unsafe { function($($value),*) }
     }};
 }

@@ -1,5 +1,5 @@
-//! The functions that report memory: what to call and how to read the answer.
-//! Touches: the driver, through the functions it is handed.
+//! Lists the functions that report memory, how to call them, and how to read their answers.
+//! Touches: the driver, through the functions that it is given.
 //! Law: a new API is one entry of [`APIS`] (and its name in linked.c, which a test checks).
 
 use super::abi::{
@@ -12,7 +12,7 @@ use super::row::Reading;
 use gpuslice_config::words::units::{Bytes, MIB};
 use std::ffi::{c_int, c_uint, c_void};
 
-/// The library that exports a function, which decides where the function is available.
+/// The library that exports a function. It decides on which devices and routes the function exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// libcuda.so.1.
@@ -23,7 +23,7 @@ pub(crate) enum Family {
     NvmlMig,
     /// libcudart.so of these major versions.
     Cudart(&'static [u32]),
-    /// The libcuda.so.1 function that a static libcudart queries when its own function is called.
+    /// The function of libcuda.so.1 that a static libcudart calls when its own function is called.
     StaticCudart,
 }
 
@@ -67,7 +67,7 @@ impl Name {
 pub(crate) enum Width {
     /// To the byte.
     Exact,
-    /// To the byte, in 32 bits: an amount over 4 GiB reads as 4 GiB less one byte.
+    /// To the byte, in 32 bits: an amount of 4 GiB or more reads as 4 GiB less one byte.
     Saturated32,
     /// In whole MiB.
     WholeMib,
@@ -118,8 +118,8 @@ pub(crate) struct Api {
     pub(crate) symbol: Name,
     /// The precision of its amounts.
     pub(crate) width: Width,
-    /// Calls the function. The symbol must be the function that `symbol` names, of an initialised
-    /// driver, with the device's context current.
+    /// Calls the function. The symbol must be the function that `symbol` names, its driver must be
+    /// initialised, and the device's context must be current.
     pub(crate) ask: fn(Symbol, QueryTarget) -> Result<Reading, String>,
 }
 
@@ -134,7 +134,7 @@ const MEM_GET_INFO_V2: Name = Name::cuda("cuMemGetInfo_v2", "cuMemGetInfo", 3020
 const TOTAL_MEM_V2: Name = Name::cuda("cuDeviceTotalMem_v2", "cuDeviceTotalMem", 3020);
 const GET_ATTRIBUTE: Name = Name::cuda("cuDeviceGetAttribute", "cuDeviceGetAttribute", 2000);
 
-/// The yardstick on devices that CUDA lists: every child queries it besides its own route.
+/// The yardstick on devices that CUDA lists. Every child queries it in addition to its own route.
 pub(crate) const CUDA_YARDSTICK: &str = "cuMemGetInfo_v2";
 /// The yardstick on devices that only NVML lists.
 pub(crate) const NVML_YARDSTICK: &str = "nvmlDeviceGetMemoryInfo";
@@ -188,15 +188,15 @@ pub(crate) fn tells_memory(api: &str) -> bool {
     !api.ends_with("GetAttribute")
 }
 
-/// Checks whether the function with that name belongs to NVML, which also counts the memory it
+/// Checks whether the function with that name belongs to NVML. NVML also counts the memory that it
 /// reserves.
 pub(crate) fn is_nvml(api: &str) -> bool {
     api.starts_with("nvml")
 }
 
-/// The driver's libraries.
+/// The CUDA driver's library.
 pub(crate) const CUDA: &str = "libcuda.so.1";
-/// NVML.
+/// NVML's library.
 pub(crate) const NVML: &str = "libnvidia-ml.so.1";
 
 /// Returns the driver library without which the function with that name cannot be queried.
@@ -207,7 +207,7 @@ pub(crate) fn library(api: &str) -> &'static str {
     }
 }
 
-/// Returns the table position of the function with that name, for a familiar order in reports.
+/// Returns the position in the table of the function with that name, by which reports are sorted.
 pub(crate) fn place(api: &str) -> usize {
     APIS.iter()
         .position(|known| known.name == api)

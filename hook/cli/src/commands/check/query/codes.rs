@@ -60,7 +60,7 @@ const NVML: [(c_int, &str); 15] = [
     (999, "NVML_ERROR_UNKNOWN"),
 ];
 
-/// Prefixes of an error without a name; its number follows.
+/// The prefixes of errors without a known name. The error's number follows.
 const KINDS: [&str; 3] = ["CUresult", "cudaError", "nvmlReturn"];
 
 /// Returns Ok for success, or the name of a CUDA error.
@@ -78,7 +78,7 @@ pub(crate) fn nvml(code: c_int) -> Result<(), String> {
     named(code, &NVML, "nvmlReturn")
 }
 
-/// Formats the error as its number and name, if it has a name: users search for either.
+/// Formats the error as its number and, if it has one, its name. Users search for either.
 fn with_number(error: &str) -> String {
     let mut known = CUDA.iter().chain(&CUDART).chain(&NVML);
     known

@@ -79,7 +79,7 @@ fn cuda_name(opened: &Opened, device: c_int) -> Result<String, String> {
     Ok(text_of(&text))
 }
 
-/// Returns the device's uuid. A MIG instance has its own, which only the newer function returns.
+/// Returns the device's uuid. Only the newer function returns a MIG instance's own uuid.
 fn cuda_uuid(opened: &Opened, device: c_int) -> Result<String, String> {
     let ask = |symbol: Symbol| -> Result<[u8; 16], String> {
         let mut bytes = [0u8; 16];
@@ -98,7 +98,7 @@ fn cuda_uuid(opened: &Opened, device: c_int) -> Result<String, String> {
     Ok(DeviceUuid { kind, bytes }.to_string())
 }
 
-/// Makes a device the current one of this thread, before each query.
+/// The call that makes a device the current one of this thread, before each query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Current {
     /// The query needs no current device.
@@ -135,7 +135,7 @@ pub(crate) fn hold_context(opened: &Opened, device: c_int) -> Result<Current, St
     Ok(Current::Context(set, context))
 }
 
-/// Lets libcudart create the device's primary context, as a program's first call does.
+/// Makes libcudart create the device's primary context, as a program's first call does.
 pub(crate) fn hold_runtime(opened: &Opened, ordinal: c_int) -> Result<Current, String> {
     let runtime = |export| find(opened, Family::Cudart(&[]), &Name::plain(export));
     let current = Current::Runtime(runtime("cudaSetDevice")?, ordinal);
@@ -190,7 +190,7 @@ fn nvml_text(opened: &Opened, export: &'static str, handle: *mut c_void) -> Resu
 }
 
 fn text_of(text: &[c_char]) -> String {
-    // SAFETY: the arrays above are zeroed and one longer than the driver is told.
+    // SAFETY: the array is zeroed and one byte longer than the length that the driver was given.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     text.to_string_lossy().into_owned()
 }
@@ -230,7 +230,7 @@ fn instances(opened: &Opened, gpu: &NvmlDevice) -> Vec<NvmlDevice> {
                 index => c_uint,
                 &raw mut handle => *mut *mut c_void,
             );
-            // Instance slots may be empty: the vendor's error for that is NOT_FOUND.
+            // NVML counts slots of instances. For an empty slot it returns NOT_FOUND.
             codes::nvml(code).ok()?;
             Some(NvmlDevice {
                 handle,

@@ -1,4 +1,4 @@
-//! Direct calls of the dynamic linker, because `check` compares the ways to look up a function.
+//! Calls the dynamic linker directly, because `check` compares the ways to look up a function.
 //! Touches: the dynamic linker. A library that it opens is never closed.
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -25,15 +25,15 @@ impl Handle {
 
 /// Loads `file`.
 pub(crate) fn open(file: &CStr, flags: c_int) -> Result<Handle, String> {
-    // SAFETY: the name is a C string. Constructors of the driver run, which is what any program
-    // that loads it agrees to.
+    // SAFETY: the name is a C string. The library's constructors run, as in every program that
+    // loads it.
     let handle = unsafe { libc::dlopen(file.as_ptr(), flags) };
     opened(handle)
 }
 
-/// Loads `file` into a namespace of its own, with its own copies of everything it needs.
+/// Loads `file` and its dependencies into a new namespace, as copies that no other code uses.
 pub(crate) fn open_apart(file: &CStr) -> Result<Handle, String> {
-    // SAFETY: as for dlopen; the C library makes the namespace.
+    // SAFETY: as for dlopen; the C library creates the namespace.
     let handle = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, file.as_ptr(), libc::RTLD_NOW) };
     opened(handle)
 }
@@ -47,7 +47,7 @@ fn opened(handle: *mut c_void) -> Result<Handle, String> {
     if error.is_null() {
         return Err("the dynamic linker gave no reason".to_owned());
     }
-    // SAFETY: not null, so it is the C string just described.
+    // SAFETY: the pointer is not null, so it is that text, which is a C string.
     let error = unsafe { CStr::from_ptr(error) };
     Err(error.to_string_lossy().into_owned())
 }
@@ -58,7 +58,7 @@ fn opened(handle: *mut c_void) -> Result<Handle, String> {
     reason = "this is a program under test: which answer it gets is the question"
 )]
 pub(crate) fn symbol(place: Handle, name: &CStr) -> Option<Symbol> {
-    // SAFETY: the place is a handle that was never closed, RTLD_DEFAULT or RTLD_NEXT.
+    // SAFETY: `place` is RTLD_DEFAULT, RTLD_NEXT or a handle that was never closed.
     NonNull::new(unsafe { libc::dlsym(place.raw(), name.as_ptr()) })
 }
 

@@ -25,18 +25,20 @@ pub(crate) enum Lookup {
 }
 
 impl Lookup {
-    /// Looks up the addresses to which the references of the linked library at `object` were bound.
+    /// Creates the lookup of the addresses to which the references of the linked library at
+    /// `object` were bound.
     pub(crate) fn linked(object: Handle) -> Result<Lookup, String> {
         Ok(Lookup::Linked(own(object, c"gpuslice_linked")?))
     }
 
-    /// Looks up by dlsym for `place`, called by the linked library at `object`.
+    /// Creates the lookup by dlsym with the handle `place`, called by the linked library at
+    /// `object`.
     pub(crate) fn library_dlsym(object: Handle, place: Handle) -> Result<Lookup, String> {
         Ok(Lookup::LibraryDlsym(own(object, c"gpuslice_dlsym")?, place))
     }
 
-    /// Looks up as a static libcudart does. CUDA 12 and 13 begin with cuGetProcAddress_v2, CUDA 11
-    /// with cuGetProcAddress; CUDA 10 used only dlsym.
+    /// Creates the lookup that a static libcudart performs. CUDA 12 and 13 begin with
+    /// cuGetProcAddress_v2, CUDA 11 with cuGetProcAddress. CUDA 10 used only dlsym.
     pub(crate) fn as_static_cudart(driver: Handle) -> Lookup {
         ProcAddress::exported(driver, c"cuGetProcAddress_v2", true, 0)
             .or_else(|_| ProcAddress::exported(driver, c"cuGetProcAddress", false, 0))
@@ -53,25 +55,25 @@ impl Lookup {
             }
             Lookup::Linked(linked) => {
                 let name = dl::c_name(name.export).ok_or_else(not_found)?;
-                // SAFETY: `linked` is gpuslice_linked of linked.c, whose prototype this is.
+                // SAFETY: `linked` is gpuslice_linked of linked.c, and this is its prototype.
                 let linked = unsafe {
                     std::mem::transmute::<Symbol, unsafe extern "C" fn(*const c_char) -> *mut c_void>(
                         linked,
                     )
                 };
-                // SAFETY: it reads a C string and returns an address.
+                // SAFETY: the function reads a C string and returns an address.
                 NonNull::new(unsafe { linked(name.as_ptr()) }).ok_or_else(not_found)
             }
             Lookup::LibraryDlsym(dlsym, place) => {
                 let name = dl::c_name(name.export).ok_or_else(not_found)?;
-                // SAFETY: `dlsym` is gpuslice_dlsym of linked.c, whose prototype this is.
+                // SAFETY: `dlsym` is gpuslice_dlsym of linked.c, and this is its prototype.
                 let dlsym = unsafe {
                     std::mem::transmute::<
                         Symbol,
                         unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void,
                     >(dlsym)
                 };
-                // SAFETY: as for dlsym: a place that stays valid and a C string.
+                // SAFETY: as for dlsym: `place` stays valid, and the name is a C string.
                 NonNull::new(unsafe { dlsym(place.raw(), name.as_ptr()) }).ok_or_else(not_found)
             }
             Lookup::ProcAddress(asked) => asked.find(name.asked, name.version),

@@ -1,5 +1,5 @@
 //! Queries one function between two queries of the yardstick, until the numbers stay constant.
-//! Touches: the driver, through the function that it is handed.
+//! Touches: the driver, through the function that it is given.
 
 use super::apis::{Api, QueryTarget};
 use super::devices::Current;
@@ -30,9 +30,9 @@ const TRIES: u32 = 30;
 /// The number of those repeats without a pause.
 const AT_ONCE: u32 = 15;
 
-/// The longest time for which the library keeps its charge for the host's memory: 5 ms, plus 1 ms.
+/// The longest time for which the library reuses its value for the host's memory: 5 ms, plus 1 ms.
 const CHARGE_KEPT: Duration = Duration::from_millis(6);
-/// The most repeats, after that time, of an answer that differs from the yardstick's.
+/// The most repeats, each after that time, of an answer that differs from the yardstick's.
 const CHARGES: u32 = 3;
 
 /// An answer, and the circumstances of its query.
@@ -46,8 +46,8 @@ impl Question {
     /// Queries between two queries of the yardstick, and repeats until those two are equal.
     /// `copies` says that the query and the yardstick use two copies of the library. Each copy
     /// measures the host's memory at its own time, and this process's memory may grow in between.
-    /// Both are then queried again after each copy's value has expired. A difference that remains
-    /// is a real difference.
+    /// If the answers differ, both are queried again after the copies' values have expired. A
+    /// difference that remains is real.
     pub(super) fn measure(&self, yardstick: Option<&Question>, copies: bool) -> Measured {
         let (mut tried, mut charges) = (0, 0);
         loop {

@@ -1,18 +1,19 @@
 //! The child process of `check`: queries every function that one route finds, on every device.
 //! Touches: the driver, through that route and through the yardstick.
 //!
-//! Comparable answers: `free` changes during the queries, because of other programs and, on unified
-//! memory, because of the host alone. So each query stands between two queries of a yardstick. The
-//! yardstick is `cuMemGetInfo_v2` by dlopen and dlsym, or NVML's function if CUDA does not list the
-//! device or cannot create a context on it. A query counts if the two yardstick answers are equal.
-//! The answer and the yardstick's are then of one moment, and are compared to the byte.
+//! `free` changes during the queries, because of other programs and, on unified memory, because of
+//! the host alone. To make the answers comparable, each query is made between two queries of a
+//! yardstick. The yardstick is `cuMemGetInfo_v2` by dlopen and dlsym. If CUDA does not list the
+//! device or cannot create a context on it, the yardstick is NVML's function. A query counts if the
+//! two yardstick answers are equal. Its answer and theirs are then of one moment, and are compared
+//! to the byte.
 //!
-//! The child holds the primary context of every device that CUDA shows it, on every route. On a
+//! On every route, the child holds the primary context of every device that CUDA shows it. On a
 //! quiet device all children therefore find equal numbers.
 //!
 //! A child whose driver is in a namespace of its own uses NVML's yardstick, because CUDA's would
-//! cost a second context. If NVML does not answer, the child queries twice. Its answers are then of
-//! the moment of all others if the device was quiet.
+//! cost a second context. If NVML does not answer, the child queries twice. If the device was
+//! quiet, these answers are taken to be of the same moment as all others.
 
 use super::apis::{self, APIS, Api, CUDA_YARDSTICK, Family, NVML_YARDSTICK, QueryTarget};
 use super::codes;
@@ -41,7 +42,7 @@ pub struct Args {
 /// Queries the functions and sends the answers to the parent.
 ///
 /// # Errors
-/// When the arguments are invalid; the driver's errors are sent as events.
+/// When the arguments are invalid. The driver's errors are sent as events.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let objects = Objects {
         cuda: CString::new(args.cuda.as_str())?,
@@ -147,7 +148,7 @@ impl Probe {
         }
     }
 
-    /// Sends that no context can be created on a device, and the functions that need one.
+    /// Reports that no context can be created on a device, and the functions that need one.
     fn no_context(&mut self, device: &CudaDevice, why: String, apis: Vec<String>) {
         self.teller.tell(&Event::NoContext(NoContext {
             device: device.uuid.clone(),
@@ -206,7 +207,8 @@ impl Probe {
             self.found(&device.uuid, &device.name);
             self.teller.step("cudaSetDevice");
             match devices::hold_runtime(opened, device.ordinal) {
-                // A runtime newer than the driver is a common installation, so it is only skipped.
+                // A runtime that is newer than the driver is a common installation, so its query is
+                // only skipped.
                 Err(why) if codes::is_newer_than_driver(&why) => {
                     self.skip("*", format!("{}: {why}", device.uuid));
                 }
@@ -225,7 +227,7 @@ impl Probe {
         }
     }
 
-    /// Returns the functions of these families that this route queries.
+    /// Returns the functions that this route queries, if `wanted` accepts their family.
     fn apis(&self, wanted: fn(Family) -> bool) -> impl Iterator<Item = &'static Api> + use<> {
         let route = self.route;
         APIS.iter()
@@ -288,7 +290,7 @@ impl Probe {
         self.teller.skip(api, self.route.name(), why);
     }
 
-    /// Sends that this route cannot query any function of a library.
+    /// Reports that this route cannot query any function of a library.
     fn unanswered(&mut self, of_cuda: bool, why: &str) {
         let families = match of_cuda {
             true => |family| matches!(family, Family::Cuda | Family::StaticCudart),

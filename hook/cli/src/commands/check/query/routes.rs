@@ -1,4 +1,4 @@
-//! The routes: the ways in which programs find the driver's functions.
+//! Defines the routes: the ways in which programs find the driver's functions.
 //! Touches: the dynamic linker.
 //! Law: a route looks functions up exactly as the programs it represents do, and makes its calls in
 //! their order.
@@ -115,9 +115,9 @@ impl Route {
 
     /// Returns the position at which the child preloads the linked libraries, if it preloads them.
     ///
-    /// An interposer before libgpuslice.so finds libgpuslice.so by RTLD_NEXT. An interposer after
-    /// it that defines the name itself must find the driver: libgpuslice.so calls the interposer
-    /// and passes its answer on to the program.
+    /// An interposer that is preloaded before libgpuslice.so finds libgpuslice.so by RTLD_NEXT. An
+    /// interposer that is preloaded after it and defines the name itself must find the driver.
+    /// libgpuslice.so calls such an interposer and passes its answer on to the program.
     pub(crate) fn preloads(self) -> Option<Preloaded> {
         match self {
             Route::PreloadedRtldNext => Some(Preloaded::First),
@@ -162,7 +162,7 @@ pub(crate) struct Objects {
     pub(crate) nvml: CString,
 }
 
-/// An opened route: the places where each library's functions are looked up, or the errors.
+/// An opened route. It holds the lookup for each library's functions, or the error.
 pub(crate) struct Opened {
     pub(crate) cuda: Result<Lookup, String>,
     pub(crate) nvml: Result<Lookup, String>,
@@ -170,7 +170,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Returns the place where functions of that family are looked up.
+    /// Returns the lookup for functions of that family.
     pub(crate) fn lookup(&self, family: Family, name: &Name) -> Result<&Lookup, String> {
         let library = match family {
             _ if name.of_cuda => &self.cuda,

@@ -1,4 +1,4 @@
-//! One row: a query and its answer, as the child sends it to the parent.
+//! Defines a row: a query and its answer, as the child sends it to the parent.
 //! Touches: nothing.
 
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ pub(crate) struct NoContext {
 /// An event that a child reports, as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Event {
-    /// The next step. If no event follows, this step crashed or hung.
+    /// The next step. If no event follows, the child crashed or hung in this step.
     Step(String),
     /// The result of loading a driver library.
     Library {
@@ -85,7 +85,7 @@ pub(crate) enum Event {
     Row {
         /// The answer.
         row: Row,
-        /// The `free` that the yardstick reported immediately before and after.
+        /// The `free` that the yardstick reported immediately before and after the query.
         beside: Option<u64>,
         /// Whether the numbers stayed constant during the query.
         settled: bool,

@@ -1,4 +1,4 @@
-//! The commands that pages show run, and print the errors that pages name.
+//! The commands that pages show do run, and gpuslice prints the errors that pages quote.
 //! Touches: the release build of `gpuslice`, on simulated machines.
 
 use super::{BOOK, documents, read, workspace};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// The commands in a document's shell blocks, without comments; `$ ` in front of a session's.
+/// The commands in the shell blocks of a document, without comments. In a recorded session, `$ `
+/// precedes a command.
 pub(super) fn commands(text: &str) -> Vec<String> {
     let (mut commands, mut language) = (Vec::new(), String::new());
     for line in text.lines() {
@@ -29,7 +30,7 @@ pub(super) fn commands(text: &str) -> Vec<String> {
     commands
 }
 
-/// The release build of gpuslice.
+/// The path of gpuslice's release build.
 fn program() -> PathBuf {
     let target = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
     let target = target.unwrap_or_else(|| workspace().join("target"));
@@ -37,7 +38,7 @@ fn program() -> PathBuf {
     fs::canonicalize(&program).unwrap_or_else(|_| panic!("run `make` first: {program:?}"))
 }
 
-/// Folders of its own for a command's slices, and for what it writes.
+/// Folders for the slices of one command, and for the files that it writes.
 pub(super) struct Home {
     runtime: TempDir,
     pub(super) work: TempDir,
@@ -67,7 +68,7 @@ impl Home {
     }
 }
 
-/// The machine on which a page's command runs, where the command names none.
+/// The simulated machine for a page's command that names none.
 fn machine(page: &Path, command: &str) -> &'static str {
     let unified = ["unified-memory.md", "page-cache.md"];
     match page.file_name().and_then(|name| name.to_str()) {
@@ -88,7 +89,8 @@ fn every_run_that_the_pages_show_starts_on_a_simulated_machine() {
             };
             let (options, program) = rest.trim_end_matches(" &").split_once(" -- ").unwrap();
             let home = Home::new();
-            // The file of `--config team.json`, as the page shows it, with a ledger of its own.
+            // The file for `--config team.json` as the page shows it, but with a ledger of this
+            // test.
             let ledger = home.runtime.path().join("ledger");
             let team = format!(
                 r#"{{"version":1,"name":"team","memory":17179869184,"ledger":"{}"}}"#,
@@ -114,7 +116,7 @@ fn every_run_that_the_pages_show_starts_on_a_simulated_machine() {
     assert!(seen > 15, "{seen}");
 }
 
-/// The options of `gpuslice run`, a script, and what the page on troubleshooting says is printed.
+/// The options of `gpuslice run`, a script, and the lines that the page on troubleshooting quotes.
 const ERRORS: &[(&str, &str, &[&str])] = &[
     (
         "--sim rtx3090 --memory 30GiB",

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The rows of the tables of a page: what stands between backticks in the first column.
+/// The rows of a page's tables: for each row, the words between backticks in its first column.
 fn first_column(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
     let first = rows.filter_map(|row| row.split(" | ").next());
@@ -63,7 +63,7 @@ fn the_page_on_json_names_the_keys_that_the_commands_print() {
     assert_eq!(seen, asked.len());
 }
 
-/// The source file below `folder` that contains `text`.
+/// Returns the source file below `folder` that contains `text`.
 fn source(folder: &str, text: &str) -> String {
     let mut folders = vec![workspace().join(folder)];
     while let Some(folder) = folders.pop() {
@@ -93,7 +93,7 @@ fn the_page_on_slice_files_names_every_key() {
             .all(|digit| digit.is_ascii_digit())
             .then(|| key.to_owned())
     });
-    // Those of `model_files` stand in its own row.
+    // The keys of `model_files` are in that key's own row.
     let mut known: BTreeSet<String> = keys.collect();
     known.insert("devices".to_owned());
     assert!(known.remove("suffixes") && known.remove("smallest"));

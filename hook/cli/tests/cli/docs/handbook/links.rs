@@ -5,7 +5,7 @@ use super::{BOOK, documents, pages, prose, read, with_includes, workspace};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// The targets of links and pictures: `](target)`.
+/// Returns the targets of links and pictures: `](target)`.
 fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1);
@@ -14,7 +14,7 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What mdBook and GitHub make of a heading: `#a-pod-that-does-not-fit`.
+/// Returns the anchors that mdBook and GitHub give to headings, such as `#a-pod-that-does-not-fit`.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut block = false;
     let mut anchors = BTreeSet::new();
@@ -34,7 +34,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// A path without `.` and `..`.
+/// Returns a path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

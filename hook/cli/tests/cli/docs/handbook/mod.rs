@@ -1,4 +1,4 @@
-//! The handbook and the front pages: links lead somewhere, commands run, tables name every key.
+//! The handbook and the front pages: links have targets, commands run, tables name every key.
 //! Touches: the documents in the tree; runs the release build of `gpuslice` on simulated machines.
 
 mod commands;
@@ -19,7 +19,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// The pages of the handbook, by their paths from the top of the repository.
+/// The pages of the handbook, as paths relative to the top of the repository.
 fn pages() -> Vec<PathBuf> {
     let listed = fs::read_dir(workspace().join(BOOK)).unwrap();
     let names = listed.map(|entry| Path::new(BOOK).join(entry.unwrap().file_name()));
@@ -31,7 +31,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The documents whose links are followed.
+/// The documents whose links are checked.
 fn documents() -> Vec<PathBuf> {
     let top = [
         "README.md",
@@ -46,7 +46,7 @@ fn documents() -> Vec<PathBuf> {
     top.iter().map(PathBuf::from).chain(pages()).collect()
 }
 
-/// A page as mdBook reads it: with the files that it includes.
+/// A page as mdBook reads it, with the included files.
 fn with_includes(path: &Path) -> String {
     let text = read(path);
     let mut whole = String::new();
@@ -63,7 +63,7 @@ fn with_includes(path: &Path) -> String {
     whole
 }
 
-/// The text outside of code blocks, with paragraphs on one line each.
+/// The text outside code blocks, with each paragraph on one line.
 fn prose(text: &str) -> String {
     let (mut prose, mut block) = (String::new(), false);
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! The names that each branch exports, by `nm`, by `dlsym` and for the loader.
+//! The names that each branch exports, as `nm`, `dlsym` and the loader see them.
 
 use gpuslice_suite::compile::{c, compile};
 use gpuslice_suite::place::{shim, sim, sim_branch, target, workspace};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LIBRARIES: [(&str, &str); 2] = [("libcuda.so.1", "cu"), ("libnvidia-ml.so.1", "nvml")];
-/// The branches whose libraries were read.
+/// The branches whose exports were recorded from NVIDIA's own libraries.
 const RECORDED: [&str; 2] = ["535", "550"];
 
 /// The names that a library exports.
@@ -22,7 +22,7 @@ fn exported(library: &Path) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The names that the preload library exports, of one vendor library's.
+/// The exports of the preload library whose names begin with the prefix of one vendor library.
 fn hooked(prefix: &str) -> BTreeSet<String> {
     let of_it = |name: &String| {
         let rest = name.strip_prefix(prefix);
@@ -49,7 +49,7 @@ fn a_simulated_branch_exports_only_what_the_real_one_does() {
             assert!(simulated.len() > 300, "{}", simulated.len());
             let newer: Vec<_> = simulated.difference(&real).collect();
             assert_eq!(newer, Vec::<&String>::new(), "{branch}: {library}");
-            // No function that the library intercepts is missing.
+            // The simulated library has every real function that the preload library intercepts.
             let of_both: Vec<_> = hooked(prefix).intersection(&real).cloned().collect();
             let missing = of_both.iter().find(|name| !simulated.contains(*name));
             assert_eq!(missing, None, "{branch}: {library}");
@@ -84,7 +84,7 @@ fn each_branch_adds_the_functions_of_its_headers() {
             assert!(pair[0].is_subset(&pair[1]), "{library}");
             assert!(!pair[0].contains(name) && pair[1].contains(name), "{name}");
         }
-        // Nothing that is newer than the newest branch, which the scenarios without one have.
+        // Scenarios without a branch use libraries that have every export of the newest branch.
         assert!(exports[3].is_subset(&exported(&sim().join(library))));
     }
 }
@@ -106,7 +106,7 @@ fn the_recorded_exports_are_those_of_nvidias_libraries() {
                 names,
                 "{branch}"
             );
-            // The same on Arm, but for one function of Tegra.
+            // The library for Arm exports the same names, and one function of Tegra.
             let arm = exported(&folder.join(format!("{branch}-arm64")).join(library));
             let more: Vec<_> = arm.symmetric_difference(&names).collect();
             let tegra: &[&str] = match library {
@@ -152,7 +152,8 @@ fn a_program_linked_to_a_newer_function_does_not_start() {
     }
 }
 
-/// A documented limit: the program starts, because the library exports the name as well.
+/// A documented limit: the program starts although the driver lacks the function, because the
+/// library exports the name as well.
 #[test]
 fn a_program_linked_to_a_newer_intercepted_function_is_told_302() {
     let program = linked_newer("linked-newer-ours", &[]);

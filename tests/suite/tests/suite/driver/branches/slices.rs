@@ -1,5 +1,5 @@
-//! One answer and one limit on every branch: a card of its own memory, MIG, and unified memory from
-//! R580 on, which is the first driver of the DGX Spark.
+//! One answer and one limit on every branch, for a card with memory of its own, for MIG, and for
+//! unified memory. Unified memory starts with R580, the first driver of the DGX Spark.
 
 use crate::said::{Said, check};
 use gpuslice_suite::run::Machine;
@@ -14,7 +14,7 @@ const LIMIT: u64 = 8 * GIB;
 /// A kind of machine.
 struct Kind {
     scenario: &'static str,
-    /// The first device: its uuid, its total, and what one context takes on it.
+    /// The first device: its uuid, its total, and the memory that one context takes on it.
     uuid: &'static str,
     total: u64,
     context: u64,
@@ -49,7 +49,7 @@ fn skipped(said: &Said) -> BTreeSet<&str> {
     rows.map(|row| row["route"].as_str().unwrap()).collect()
 }
 
-/// Every API by every route that the branch has gives one answer in a slice.
+/// Asserts that in a slice every API gives one answer, by every route that the branch has.
 fn agrees(kind: &Kind, branch: &str, older: bool) {
     let scenario = &*format!("{}@{branch}", kind.scenario);
     let machine = Machine::new(scenario);
@@ -61,7 +61,7 @@ fn agrees(kind: &Kind, branch: &str, older: bool) {
     let rows = said.rows(kind.uuid);
     let failed = rows.iter().find(|row| !row["error"].is_null());
     assert_eq!(failed, None, "{scenario}");
-    // All 18 routes to the first; R535 and R550 lack cuGetProcAddress_v2_ptsz.
+    // `cuMemGetInfo_v2` has 18 routes; R535 and R550 lack the route by cuGetProcAddress_v2_ptsz.
     for (api, routes) in [
         ("cuMemGetInfo_v2", if older { 17 } else { 18 }),
         ("nvmlDeviceGetMemoryInfo_v2", 13),
@@ -77,7 +77,7 @@ fn agrees(kind: &Kind, branch: &str, older: bool) {
     let expected = absent.iter().copied().collect();
     assert_eq!(skipped(&said), expected, "{scenario}");
 
-    // Without a slice a card agrees with itself, and unified memory does not.
+    // Without a slice, a card's answers agree with each other, and those of unified memory do not.
     let machine = Machine::new(scenario);
     let bare = Said::new(check(&machine, &["--sim", scenario, "--bare"]).answer());
     assert_eq!(bare.json["consistent"], !kind.integrated, "{scenario}");
@@ -119,7 +119,7 @@ fn holds(kind: &Kind, branch: &str) {
     assert_eq!(
         second.free(),
         free - kind.context,
-        "{scenario}: shared by all processes"
+        "{scenario}: all processes share the slice"
     );
 }
 

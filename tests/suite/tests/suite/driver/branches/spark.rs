@@ -1,4 +1,5 @@
-//! The two NVMLs of the DGX Spark in the public record: NOT_SUPPORTED, and MemTotal as the total.
+//! The public record shows two NVMLs of the DGX Spark: one returns NOT_SUPPORTED, the other reports
+//! MemTotal as the total.
 
 use gpuslice_sim_machine::Machine as Simulated;
 use gpuslice_suite::compile;

@@ -1,5 +1,6 @@
-//! How the driver's two ways to limit a cgroup differ, by NVIDIA's documentation: the kernel's dmem
-//! controller, and the driver's own table. Programs without the library; each trap is a test.
+//! The driver has two ways to limit a cgroup: the kernel's dmem controller, and the driver's own
+//! table. NVIDIA's documentation says how they differ, and each trap is a test. Programs run
+//! without the library unless the test says otherwise.
 
 use super::cgroups::{Cgroup, path, two_levels};
 use super::{CONTEXT, DMEM, LIMIT, MISC, TOTAL, kept, set};
@@ -8,7 +9,7 @@ use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 
-/// NVML's codes.
+/// NVML's return codes, as the test program prints them.
 const INVALID_ARGUMENT: &str = "2\n";
 const NOT_SUPPORTED: &str = "3\n";
 
@@ -121,7 +122,8 @@ fn only_the_drivers_own_table_refuses_a_limit_below_the_use() {
     }
 }
 
-/// Limits on both levels: dmem holds each of them, the driver's own table the nearest.
+/// With limits on both levels, dmem enforces each of them, and the driver's own table only the
+/// nearest.
 #[test]
 fn a_limit_above_holds_too_only_where_the_kernel_has_dmem() {
     let Some((above, leaf)) = two_levels("nest") else {
@@ -132,20 +134,29 @@ fn a_limit_above_holds_too_only_where_the_kernel_has_dmem() {
         let machine = counted.machine();
         let bare = || machine.place(Run::new(compile::worker()));
         let _ = set(&counted, &path(&above), "2GiB").clean();
-        // Without a limit of its own, the leaf is held to the nearest above, by both.
+        // Both ways hold a leaf without a limit of its own to the limit of its nearest ancestor.
         let mut inside = leaf.worker(bare());
-        assert_eq!(inside.info().total, TOTAL, "a limit above is not reported");
+        assert_eq!(
+            inside.info().total,
+            TOTAL,
+            "an ancestor's limit is not reported"
+        );
         assert_eq!(inside.code(&format!("alloc 0 {}", 2 * GIB)), OUT_OF_MEMORY);
         inside.must(&format!("alloc 0 {GIB}"));
         inside.must("free 0");
         let _ = set(&counted, &path(&leaf), "6GiB").clean();
-        assert_eq!(inside.info().total, 6 * GIB, "its own is");
+        assert_eq!(
+            inside.info().total,
+            6 * GIB,
+            "the leaf's own limit is reported"
+        );
         let code = inside.code(&format!("alloc 0 {}", 4 * GIB));
         assert_eq!(code, if fits { 0 } else { OUT_OF_MEMORY }, "{scenario}");
     }
 }
 
-/// The documents name `cuMemGetInfo` and version 2 of NVML's memory, and nothing else.
+/// NVIDIA's documentation names `cuMemGetInfo` and version 2 of NVML's memory, and no other
+/// function.
 #[test]
 fn a_limit_of_the_leaf_is_told_by_two_functions_only() {
     let Some(cgroup) = Cgroup::new("told") else {
