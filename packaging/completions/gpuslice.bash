@@ -37,6 +37,9 @@ _gpuslice() {
             gpuslice,devices)
                 cmd="gpuslice__subcmd__devices"
                 ;;
+            gpuslice,doctor)
+                cmd="gpuslice__subcmd__doctor"
+                ;;
             gpuslice,driver-limit)
                 cmd="gpuslice__subcmd__driver__subcmd__limit"
                 ;;
@@ -120,6 +123,7 @@ _gpuslice() {
             opts="-h -V --help --version run check status report metrics headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             opts="-h -V --help --version run check status report plan env headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             opts="-h -V --help --version run check status report events history headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
+            opts="-h -V --help --version run check status doctor report headroom drop-cache residency devices gc cdi runtime driver-limit completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -288,6 +292,24 @@ _gpuslice() {
                     return 0
                     ;;
                 --sim)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gpuslice__subcmd__doctor)
+            opts="-h --node --json --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -31,6 +31,7 @@ complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "run" -d 'Run a co
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "check" -d 'Query every memory API by every route and compare the answers'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "status" -d 'Show the running slices: their limits, and the memory that each process holds'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "top" -d 'Show the slices live, with their history, in the whole terminal'
+complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "doctor" -d 'Find out why a slice is or is not in force'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "report" -d 'Show the device and host memory of slices by process, and its growth'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "metrics" -d 'Print the numbers of all slices as metrics, for Prometheus'
 complete -c gpuslice -n "__fish_gpuslice_needs_command" -f -a "plan" -d 'Check whether the slices of a file fit together on this machine'
@@ -122,6 +123,10 @@ complete -c gpuslice -n "__fish_gpuslice_using_subcommand status" -s h -l help -
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand top" -l interval -d 'The seconds between two refreshes, from 0.25 to 60' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand top" -l root -d 'The hook\'s folders are below this one (for tests)' -r -F
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand top" -s h -l help -d 'Print help'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -l root -d 'The host\'s files are below this folder (for tests)' -r -F
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -l node -d 'Only this node: what slices need before any program starts'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c gpuslice -n "__fish_gpuslice_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l for -d 'Measure for so many seconds, and print once at the end' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l every -d 'Seconds between two measurements' -r
 complete -c gpuslice -n "__fish_gpuslice_using_subcommand report" -l plot -d 'Draw the memory over time to an SVG file, with --watch or --for' -r -F

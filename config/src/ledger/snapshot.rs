@@ -9,7 +9,7 @@
 use super::error::refuse;
 use super::kernel::lock_file::{LOCKS, Path};
 use super::protocol::header::{
-    DEVICES_AT, EXTENT_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of,
+    DEVICES_AT, EXTENT_AT, ID_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of,
 };
 use super::protocol::layout::{
     DEVICES, Device, Head, KINDS, Kind, Node, PAGE, columns_at, sharing_at, slots_of,
@@ -161,6 +161,12 @@ impl<'a> Snapshot<'a> {
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.u32(LOCKS_AT) == 1
+    }
+
+    /// The ledger's id; 0 if none was set.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.u64(ID_AT)
     }
 
     /// The slots that are taken. A process may be charged for imported memory that no exporter

@@ -5,8 +5,8 @@ use crate::base::sigchld::ChildSignal;
 use crate::base::streams::tell;
 use crate::base::{exit, streams, usage_error};
 use crate::commands::{
-    cache, cdi, check, daemon, devices, docs, driver_limit, engines, env, events, gc, headroom,
-    history, metrics, plan, report, run, status, top,
+    cache, cdi, check, daemon, devices, docs, doctor, driver_limit, engines, env, events, gc,
+    headroom, history, metrics, plan, report, run, status, top,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -45,6 +45,8 @@ pub enum Verb {
     Status(status::Args),
     /// Show the slices live, with their history, in the whole terminal
     Top(top::Args),
+    /// Find out why a slice is or is not in force
+    Doctor(doctor::Args),
     /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
     /// Print the numbers of all slices as metrics, for Prometheus
@@ -160,6 +162,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Run(args) => run::main(args, child_signal),
         Verb::Status(args) => status::main(&args),
         Verb::Top(args) => top::main(&args),
+        Verb::Doctor(args) => doctor::main(&args),
         Verb::Report(args) => report::main(&args),
         Verb::Metrics(args) => metrics::main(&args),
         Verb::Plan(args) => plan::main(&args),

@@ -13,6 +13,10 @@ pub(crate) const LEFT: u8 = 1;
 pub(crate) const DOES_NOT_FIT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub(crate) const UNREAD: u8 = 1;
+/// `doctor`: a finding breaks the slice.
+pub(crate) const BROKEN: u8 = 1;
+/// `doctor`: this user may not examine the process.
+pub(crate) const UNEXAMINED: u8 = 2;
 /// `devices`, `check`, `cdi generate`, `driver-limit`: no NVIDIA driver works.
 pub(crate) const NO_DRIVER: u8 = 2;
 /// `driver-limit`: the driver does not support limits.
@@ -51,6 +55,16 @@ pub(crate) const MEANINGS: &[Meaning] = &[
         "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
     ),
     (UNREAD, &["events"], "An event file could not be read."),
+    (
+        BROKEN,
+        &["doctor"],
+        "A finding breaks the slice: it is not in force, or refuses all GPU memory.",
+    ),
+    (
+        UNEXAMINED,
+        &["doctor"],
+        "This user may not examine the process.",
+    ),
     (
         NO_DRIVER,
         &["check", "devices", "cdi-generate", "driver-limit"],

@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub mod daemon;
 pub(crate) mod devices;
 pub mod docs;
+pub(crate) mod doctor;
 pub(crate) mod driver_limit;
 pub(crate) mod engines;
 pub(crate) mod env;

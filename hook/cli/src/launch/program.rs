@@ -16,7 +16,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Reasons why the library is not loaded into a program.
@@ -178,24 +178,39 @@ fn look_at(program: &Path) -> Result<Option<PathBuf>, Reason> {
         return Ok(None);
     }
     privileges(program)?;
-    match start.get(4) {
-        Some(1) => return Err(Reason::ThirtyTwoBit),
-        Some(2) => {}
+    loader(&file, program)?.map_or(Ok(()), glibc).map(|()| None)
+}
+
+/// Checks whether an ELF program could load the library. Returns its loader; None for a loader
+/// itself, and for a file that is not known well enough.
+///
+/// # Errors
+/// When the library will not be loaded into it, whatever its loader is.
+pub(crate) fn loader(file: &File, program: &Path) -> Result<Option<PathBuf>, Reason> {
+    let mut start = [0; 5];
+    match file.read_at(&mut start, 0).map(|_| start) {
+        Ok([0x7f, b'E', b'L', b'F', 1]) => return Err(Reason::ThirtyTwoBit),
+        Ok([0x7f, b'E', b'L', b'F', 2]) => {}
         _ => return Ok(None),
     }
-    let Some(elf) = Elf::read(&file) else {
+    let Some(elf) = Elf::read(file) else {
         return Ok(None);
     };
     if elf.machine() != MACHINE {
         return Err(Reason::Machine);
     }
     match elf.interpreter() {
-        Some(loader) => glibc(PathBuf::from(OsString::from_vec(loader))).map(|()| None),
+        Some(loader) => Ok(Some(PathBuf::from(OsString::from_vec(loader)))),
         // A loader may be started directly, with the program as its argument; it has no
         // interpreter.
-        None if is_called(program, "ld-linux") => Ok(None),
+        None if is_loader(program) => Ok(None),
         None => Err(Reason::Static),
     }
+}
+
+/// Checks whether a file is called as glibc's loader is.
+pub(crate) fn is_loader(program: &Path) -> bool {
+    is_called(program, "ld-linux")
 }
 
 /// Returns the program that a script's first line names; for `env`, the program that `env` looks
@@ -222,7 +237,7 @@ fn is_called(path: &Path, start: &str) -> bool {
 /// a link to their own loader.
 fn glibc(loader: PathBuf) -> Result<(), Reason> {
     let real = fs::canonicalize(&loader).unwrap_or_else(|_| loader.clone());
-    match is_called(&loader, "ld-linux") && !is_called(&real, "ld-musl") {
+    match is_loader(&loader) && !is_called(&real, "ld-musl") {
         true => Ok(()),
         false => Err(Reason::Loader(loader)),
     }

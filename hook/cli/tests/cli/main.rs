@@ -12,6 +12,7 @@ mod admission;
 mod cache;
 mod containers;
 mod docs;
+mod doctor;
 mod events;
 mod metrics;
 mod run;

@@ -6,6 +6,7 @@
 mod bare;
 mod beside_runs;
 mod crash;
+mod doctor;
 mod driver_limits;
 mod examples;
 mod gpus;

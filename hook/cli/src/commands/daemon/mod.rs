@@ -5,7 +5,7 @@
 mod config;
 mod http;
 
-use crate::base::{exit, streams};
+use crate::base::{exit, streams, usage_error};
 use crate::commands::cache::watch::{Totals, Watcher};
 use crate::commands::metrics::{self, Collector, Format};
 use anyhow::Context;
@@ -59,7 +59,7 @@ preload reaches, static and Go programs, and for what was killed.
   paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every container sees it
   smallest = \"64MiB\"           smaller files stay (default)
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
-  settle_seconds = 2.0         how long nobody may have used a file (default)
+  settle_seconds = 2.0         drop a file so long after its last use (default)
 
 The page cache requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched
 with the one below. Metrics of other users' slices require root. While a large file is dropped, a
@@ -221,6 +221,15 @@ fn wait(watcher: Option<&Watcher>, server: Option<&Server>) -> anyhow::Result<()
     }
 }
 
+/// Returns the fault in the text of a configuration, if there is one.
+pub(crate) fn fault(text: &str) -> Option<String> {
+    let error = config::parse(text).err()?;
+    Some(match error {
+        config::ConfigError::Text(error) => error.message().to_owned(),
+        error => format!("{:#}", anyhow::Error::new(error)),
+    })
+}
+
 /// Checks whether this executable was started under the daemon's name.
 #[must_use]
 pub(crate) fn is_called() -> bool {
@@ -236,13 +245,13 @@ pub(crate) fn entry() -> u8 {
             tell(&format!("{error:#}"));
             exit::FAILED
         }),
-        Err(error) => {
-            let _ = error.print();
-            if error.use_stderr() {
-                exit::FAILED
-            } else {
-                exit::SUCCESS
-            }
+        Err(error) if error.use_stderr() => {
+            usage_error::tell(NAME, &error);
+            exit::FAILED
+        }
+        Err(help) => {
+            let _ = help.print();
+            exit::SUCCESS
         }
     }
 }

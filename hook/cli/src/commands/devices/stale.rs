@@ -61,8 +61,14 @@ fn stale(path: &Path, inventory: Option<&Inventory>) -> Option<String> {
     })
 }
 
-/// Describes the differences between a list and the existing GPUs. A key that is missing in the
-/// list is not compared, because an earlier gpuslice may have written the list.
+/// Returns a warning about the list at `path` if it differs from the GPUs that the driver reports.
+#[must_use]
+pub(crate) fn of(path: &Path) -> Option<String> {
+    stale(path, None)
+}
+
+/// Describes the differences between a list and the existing GPUs. A key that the list lacks is not
+/// compared: an earlier gpuslice wrote the list.
 fn differences(listed: &Value, inventory: &Inventory) -> Vec<String> {
     let now = devices_file::text(inventory).unwrap_or_default();
     let now: Value = serde_json::from_str(&now).unwrap_or_default();

@@ -158,7 +158,7 @@ fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
 }
 
 /// The configuration that containerd reports for all of its files; `None` if it cannot be queried.
-fn dump(main: &Path) -> Option<DocumentMut> {
+pub(super) fn dump(main: &Path) -> Option<DocumentMut> {
     let asked = Command::new("containerd")
         .arg("--config")
         .arg(main)

@@ -156,6 +156,15 @@ impl Engine {
         Ok(left)
     }
 
+    /// Returns the program of gpuslice's runtime in the text of a file.
+    pub(super) fn runtime_in(&self, text: &str) -> Option<String> {
+        let document = parse(Some(text)).ok()?;
+        let ours = find(&document, &[self.runtimes, &[super::NAME]].concat())?;
+        let path = ours.get("runtime_path").and_then(Item::as_str);
+        let listed = strings(ours).and_then(|all| all.into_iter().next());
+        path.map(str::to_owned).or(listed)
+    }
+
     /// Returns the name of the default runtime in the other files, if it is NVIDIA's.
     fn nvidias_default(&self, own: &Path) -> anyhow::Result<Option<String>> {
         let path = [self.hooks, &[self.default]].concat();
@@ -171,7 +180,7 @@ impl Engine {
     }
 
     /// Returns the folders of hooks that the engine reads without the file at `own`.
-    fn hooks_read(&self, own: &Path) -> anyhow::Result<Vec<String>> {
+    pub(super) fn hooks_read(&self, own: &Path) -> anyhow::Result<Vec<String>> {
         let mut said: Vec<String> = self.usual.iter().map(|&folder| folder.to_owned()).collect();
         for file in self.others(own)? {
             if let Some(list) = self.said_in(&file)? {
@@ -182,7 +191,7 @@ impl Engine {
     }
 
     /// Returns the folders of hooks that one file names.
-    fn said_in(&self, file: &Path) -> anyhow::Result<Option<Vec<String>>> {
+    pub(super) fn said_in(&self, file: &Path) -> anyhow::Result<Option<Vec<String>>> {
         let text = change::read(file)?;
         let document = parse(text.as_deref());
         let document = document.with_context(|| format!("cannot read {}", file.display()))?;

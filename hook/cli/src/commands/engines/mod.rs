@@ -8,6 +8,7 @@ mod containerd;
 pub(crate) mod containerd_host;
 mod docker;
 mod drop_in;
+pub(crate) mod effective;
 mod imports;
 mod nvidia;
 mod nvidia_host;

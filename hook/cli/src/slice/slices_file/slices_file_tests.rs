@@ -1,5 +1,6 @@
 use super::*;
-use crate::slice::options::{Headroom, PageCacheChoice, PresentAsChoice, TotalChoice};
+use crate::slice::choices::{PageCacheChoice, PresentAsChoice, TotalChoice};
+use crate::slice::options::Headroom;
 use clap::{Args as _, Command};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

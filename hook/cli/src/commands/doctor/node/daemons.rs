@@ -1,0 +1,121 @@
+//! Checks gpusliced and the MPS daemon.
+//! Touches: the configuration of gpusliced; command lines in /proc.
+
+use super::is_here;
+use crate::commands::daemon;
+use crate::commands::doctor::codes::Code;
+use crate::commands::doctor::finding::Finding;
+use gpuslice_host::base::paths::HostPaths;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The daemon's configuration, below the root.
+const CONFIG: &str = "etc/gpuslice/gpusliced.toml";
+
+/// The daemon's name, which is also its first word.
+const DAEMON: &str = "gpusliced";
+
+/// The program of MPS that runs as long as MPS is on.
+const MPS: &str = "nvidia-cuda-mps-control";
+
+/// Adds the findings about daemons.
+pub(super) fn check(places: &HostPaths, found: &mut Vec<Finding>) {
+    let commands = commands();
+    found.extend(gpusliced(&places.root().join(CONFIG), &commands));
+    let mps = commands.iter().any(|words| is_called(words, MPS));
+    if mps && is_here(places) {
+        let sentence = format!(
+            "{MPS} runs: programs of this host may share GPUs by MPS, which has limits of its own"
+        );
+        found.push(Finding::new(Code::MpsDaemon, sentence));
+    }
+}
+
+type Words = Vec<Vec<u8>>;
+
+/// Returns the command lines of all processes.
+fn commands() -> Vec<Words> {
+    let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = listed.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .map(|line| line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect())
+        .collect()
+}
+
+fn is_called(words: &Words, name: &str) -> bool {
+    let program = words.first().map(|word| Path::new(OsStr::from_bytes(word)));
+    program.and_then(Path::file_name) == Some(OsStr::new(name))
+}
+
+fn gpusliced(config: &Path, commands: &[Words]) -> Option<Finding> {
+    let shown = config.display();
+    let text = fs::read_to_string(config).ok()?;
+    if let Some(fault) = daemon::fault(&text) {
+        let fault = crate::base::text::printable(&fault);
+        let sentence = format!("gpusliced cannot start: in {shown}, {fault}");
+        return Some(Finding::new(Code::DaemonInvalid, sentence));
+    }
+    let reads = |words: &&Words| is_called(words, DAEMON) && configuration(words) == config;
+    let runs = commands.iter().any(|words| reads(&words));
+    (!runs).then(|| {
+        let sentence = format!("{shown} configures gpusliced, which does not run");
+        Finding::new(Code::DaemonNotRunning, sentence)
+    })
+}
+
+/// Returns the configuration that a gpusliced reads.
+fn configuration(words: &Words) -> PathBuf {
+    let name = b"--config";
+    let mut all = words.iter();
+    let given = all.find_map(|word| {
+        let rest = word.strip_prefix(name)?;
+        Some(rest.strip_prefix(b"=").map(<[u8]>::to_vec))
+    });
+    let path = given.and_then(|given| given.or_else(|| all.next().cloned()));
+    match path {
+        Some(path) => PathBuf::from(OsStr::from_bytes(&path)),
+        None => Path::new("/").join(CONFIG),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Words {
+        line.split(' ')
+            .map(|word| word.as_bytes().to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn the_configuration_is_the_one_of_the_command_line() {
+        for (line, config) in [
+            ("/usr/sbin/gpusliced", "/etc/gpuslice/gpusliced.toml"),
+            ("gpusliced --config /a.toml", "/a.toml"),
+            ("gpusliced --config=/b.toml", "/b.toml"),
+        ] {
+            assert_eq!(configuration(&words(line)), Path::new(config), "{line}");
+            assert!(is_called(&words(line), "gpusliced"));
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_reads_another_file_does_not_count() {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("gpusliced.toml");
+        let code = |commands: &[Words]| gpusliced(&config, commands).map(|found| found.code);
+        assert_eq!(code(&[]), None);
+        fs::write(&config, "paths = [\"/models\"]\n").unwrap();
+        let own = words(&format!("/usr/bin/gpusliced --config {}", config.display()));
+        assert_eq!(code(std::slice::from_ref(&own)), None);
+        assert_eq!(
+            code(&[words("gpusliced"), words("sleep 5")]),
+            Some(Code::DaemonNotRunning)
+        );
+        fs::write(&config, "path = [\"/models\"]\n").unwrap();
+        assert_eq!(code(&[own]), Some(Code::DaemonInvalid));
+    }
+}
