@@ -5,7 +5,7 @@ use anyhow::Context;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
 /// The highest of the three descriptors.
@@ -43,6 +43,14 @@ pub(crate) fn print(text: &[u8]) -> anyhow::Result<()> {
 /// Prints a message for the user on standard error, after the program's name.
 pub(crate) fn tell(message: &str) {
     tell_as("gpuslice", message);
+}
+
+/// Replaces the progress on standard error, if it is a terminal. An empty text removes it.
+pub(crate) fn tell_progress(text: &str) {
+    let mut err = io::stderr();
+    if err.is_terminal() {
+        let _ = write!(err, "\r\x1b[K{text}");
+    }
 }
 
 /// Prints a message of `program` on standard error.

@@ -73,9 +73,10 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = r#"Without a limit nothing changes, on cards with memory of their own. gpuslice becomes the command:
-signals, job control and exit status are the command's. gpuslice's own: 125 when it fails itself,
-126 when the command cannot be executed, 127 when there is no such command.
+const EXAMPLES: &str = r#"Without a limit, nothing changes on cards with memory of their own. gpuslice becomes the command:
+signals, job control and the exit status are those of the command. If the command does not start,
+the exit status is 125 (gpuslice failed), 126 (the command cannot be executed) or 127 (there is no
+such command).
 
 Every run is a slice of its own, with a limit of its own, even if another has the same --name. Runs
 share one limit when they share a slice file (--config) that names a ledger, on tmpfs:

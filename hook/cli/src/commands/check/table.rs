@@ -157,7 +157,7 @@ fn write_all_faults(out: &mut String, report: &Report, look: &Look) -> fmt::Resu
     };
     writeln!(out, "\n{title}")?;
     for sentence in faults(report) {
-        look.write(out, &format!("  {sentence}"))?;
+        look.write(out, &format!("- {sentence}"))?;
     }
     Ok(())
 }

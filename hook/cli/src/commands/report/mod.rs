@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     pub watch: bool,
 
-    /// Measure for so many seconds, and print once at the end
+    /// Measure for this many seconds, and print once at the end
     #[arg(long = "for", value_name = "SECONDS", conflicts_with = "watch")]
     pub seconds: Option<u64>,
 
@@ -54,7 +54,7 @@ pub struct Args {
 const NOTES: &str = "\
 DEVICE    device memory that the process has allocated; for a process without libgpuslice.so, which a
           warning names, the amount that NVML reports
-CONTEXT   device memory of its CUDA contexts
+CONTEXT   device memory of its CUDA contexts; the line of a GPU has the sum of DEVICE and CONTEXT
 HOST      private host memory in use
 KEPT      host memory that the process has freed and glibc's malloc keeps (malloc_trim returns it)
 SHMEM     shared memory: tmpfs, memfd, System V
@@ -105,6 +105,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         let drawn = args.plot.as_deref().map(|file| draw(file, &history, began));
         let drawn = drawn.transpose()?.unwrap_or(true);
         let ends = !args.watch && now >= last;
+        streams::tell_progress("");
         if args.watch || ends {
             print(args, &report, screen)?;
         }
@@ -116,6 +117,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
             return Ok(tell_unread(&unread.collect::<Vec<_>>()));
         }
         let left = last.saturating_sub(now);
+        if !args.watch {
+            streams::tell_progress(&format!("measuring: {} s left", left.as_secs()));
+        }
         std::thread::sleep(if args.watch { every } else { every.min(left) });
     }
 }

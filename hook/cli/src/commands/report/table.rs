@@ -129,8 +129,8 @@ fn growth(growth: &Growth) -> String {
 
 fn machine(host: &MachineReport) -> String {
     format!(
-        "machine: {} of {} available ({} of it clean page cache); in use: {} by these slices, {} by \
-         everything else\n",
+        "machine: {} of {} available ({} of it clean page cache)\n  \
+         in use: {} by these slices, {} by everything else\n",
         amount(host.available),
         amount(host.total),
         amount(host.page_cache_clean),
@@ -214,8 +214,8 @@ llama (pid 12)
   12   15.00 GiB  256.00 MiB  3.00 GiB  1.00 GiB  0 B    512.00 MiB  host -1.00 MiB  python3
   9    0 B        0 B         ?         ?         ?      ?           -               -
 
-machine: 60.00 GiB of 121.00 GiB available (20.00 GiB of it clean page cache); in use: 19.25 GiB by these slices, \
-41.75 GiB by everything else
+machine: 60.00 GiB of 121.00 GiB available (20.00 GiB of it clean page cache)
+  in use: 19.25 GiB by these slices, 41.75 GiB by everything else
 "
         );
     }

@@ -78,8 +78,7 @@ impl Shell {
         self.types(&format!("{line}\t{TO_START}echo @\n"));
         let printed = || {
             let text = self.text();
-            let at = text.find("\n@")?;
-            let rest = text[at + 2..].to_owned();
+            let (_, rest) = text.split_once("\n@")?;
             rest.split_once('\n').map(|(line, _)| line.to_owned())
         };
         eventually(line, || printed().is_some());

@@ -170,7 +170,7 @@ fn a_slice_without_room_for_a_context_is_not_called_consistent() {
     let (_, verdict) = text.split_once(title).unwrap();
     let full = "the processes of the slice hold 8.00 GiB of its 8.00 GiB";
     let without = |call: &str, routes: &str, apis: &str| {
-        format!("{GPU}: {call} by {routes}: without a context, {apis} cannot be asked; {full}")
+        format!("- {GPU}: {call} by {routes}: without a context, {apis} cannot be asked; {full}")
     };
     let expected = [
         without(
