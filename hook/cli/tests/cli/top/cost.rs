@@ -1,4 +1,9 @@
 //! What `gpuslice top` costs: CPU time and memory.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "numbers of a test, which it prints"
+)]
 
 use super::session::{HERE, Session, top};
 use crate::support::machine::{Machine, end};

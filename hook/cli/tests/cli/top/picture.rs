@@ -1,5 +1,6 @@
 //! The picture of the handbook: a run of `gpuslice top`, drawn from the terminal emulator.
 //! Touches: packaging/handbook/src/top.svg (`make picture`).
+#![expect(clippy::arithmetic_side_effects, reason = "places on a small picture")]
 
 use super::session::{HERE, Session, top};
 use crate::support::machine::{Machine, end};
