@@ -10,7 +10,6 @@ pub(crate) mod gather;
 pub(crate) mod model;
 pub(crate) mod process;
 mod promised;
-pub(crate) mod refresh;
 mod shares;
 pub(crate) mod show;
 pub(crate) mod snapshot;

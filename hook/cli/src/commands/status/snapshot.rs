@@ -3,6 +3,8 @@
 //! Law: /proc and each folder are read once per snapshot, and each driver is queried once. CUDA is
 //! queried only for the first snapshot that a `Drivers` is used for.
 
+pub(crate) mod refresh;
+
 use super::cards;
 use super::driver::{Drivers, Machine};
 use super::gather::gather_and_query;

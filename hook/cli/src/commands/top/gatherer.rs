@@ -8,8 +8,8 @@ use super::events::Event;
 use super::rows::Rows;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::process::Processes;
-use crate::commands::status::refresh::Ledgers;
 use crate::commands::status::snapshot::Snapshot;
+use crate::commands::status::snapshot::refresh::Ledgers;
 use crate::runs::registry;
 use gpuslice_host::base::paths::HostPaths;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant, SystemTime};
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(5);
 /// A snapshot is not repeated before this many times its own CPU time: one percent of a core if
-/// slices start and end all the time, and half of that otherwise.
+/// slices start and end all the time, and a quarter of that otherwise.
 const SOON_SHARE: u32 = 100;
-const LATER_SHARE: u32 = 200;
+const LATER_SHARE: u32 = 400;
 
 /// Starts the thread. It takes new intervals, and None for a pause.
 ///

@@ -58,7 +58,7 @@ Keys:
   ?             help
 
 The ledgers are read at each refresh. NVML and the list of processes are read when a slice starts or
-ends, and otherwise every 5 seconds, or less often where that takes more than half a percent of a
+ends, and otherwise every 5 seconds, or less often where that takes more than 0.25 percent of a
 core.
 
 NO_COLOR turns colours off. Without a UTF-8 locale (LC_ALL, LC_CTYPE, LANG), only ASCII characters

@@ -1,24 +1,23 @@
 //! What `gpuslice top` costs: CPU time and memory.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::print_stdout,
+    reason = "numbers of a test, which it prints"
+)]
 
 use super::session::{HERE, Session, top};
 use crate::support::machine::{Machine, end};
+use crate::support::member::Member;
 use crate::support::start;
+use gpuslice_config::ledger::Kind;
+use gpuslice_config::words::units::Bytes;
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Allocates 16 MiB by CUDA, says so, and waits for the end of its standard input.
-const HOLDS: &str = "
-import ctypes, sys
-cuda = ctypes.CDLL('libcuda.so.1')
-assert cuda.cuInit(0) == 0
-context = ctypes.c_void_p()
-assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), int(sys.argv[1])) == 0
-assert cuda.cuCtxSetCurrent(context) == 0
-place = ctypes.c_void_p()
-assert cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(16 << 20)) == 0
-sys.stdin.read()
-";
+/// Starts three more processes, and waits for the end of its standard input.
+const WAITS: &str = "for one in 1 2 3; do sleep 1000 & all=\"$all $!\"; done
+echo $GPUSLICE_CONFIG; read line; kill $all";
 
 /// Returns the CPU time of a process and of its children that have ended.
 fn cpu_time(pid: u32) -> Duration {
@@ -41,28 +40,25 @@ fn memory(pid: u32, key: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Starts slices with four processes each that hold memory, and measures `top`.
+/// Starts slices with four processes each and memory in use, and measures `top`.
 fn measure(slices: usize, period: Duration) -> (Duration, u64, u64) {
-    let machine = Machine::new(&HERE, "2xh200");
-    let script = "for one in 1 2 3 4; do python3 -c \"$HOLDS\" $GPU <&3 & done 3<&0; wait";
-    let children: Vec<Child> = (0..slices)
+    let machine = Machine::new(&HERE, "rtx3090");
+    let started: Vec<(Child, Member)> = (0..slices)
         .map(|place| {
             let name = format!("--name=slice-{place:02}");
-            // Contexts of all processes would fill one card.
-            let card = place % 2;
-            let script =
-                format!("GPU={card}; HOLDS=$(cat <<'END'{HOLDS}END\n); echo started; {script}");
-            let mut command = machine.run(&["--memory=3GiB", "--overcommit", &name], &script);
-            start(command.stdin(Stdio::piped())).0
+            let mut command = machine.run(&["--memory=256MiB", &name], WAITS);
+            let (child, config) = start(command.stdin(Stdio::piped()));
+            let member = Member::of(&config);
+            member.take(Bytes::mib(16), Kind::Linear);
+            (child, member)
         })
         .collect();
-    let mut top = Session::start(&mut top(&machine.home, &[]), (120, 200));
-    top.shows(&format!("{slices} slices"));
-    // Every slice has a row for each of the two cards, one of which is in use.
-    top.press("n");
-    top.until("all processes hold memory", |screen| {
-        let used = |line: &&str| line.contains(" / 3.00 GiB") && !line.contains("0.00 / 3.00 GiB");
-        screen.lines().filter(used).count() == slices
+    let mut top = Session::start(&mut top(&machine.home, &[]), (120, 100));
+    top.until("all slices are shown", |screen| {
+        let rows = screen
+            .lines()
+            .filter(|line| line.contains("16.00 / 256.00 MiB"));
+        rows.count() == slices
     });
     let before = cpu_time(top.pid());
     let start = Instant::now();
@@ -73,7 +69,7 @@ fn measure(slices: usize, period: Duration) -> (Duration, u64, u64) {
     let memory = (memory(pid, "VmRSS:"), memory(pid, "RssAnon:"));
     top.press("q");
     assert_eq!(top.end(), 0);
-    children.into_iter().for_each(end);
+    started.into_iter().for_each(|(child, _)| end(child));
     (taken, memory.0, memory.1)
 }
 

@@ -44,19 +44,15 @@ fn keys_sort_filter_open_and_pause() {
     });
 
     top.press(ENTER);
-    let screen = top.shows("BY KIND");
     let pid = std::process::id().to_string();
-    let row = screen
-        .lines()
-        .find(|line| line.trim_start().starts_with(&pid))
-        .unwrap();
-    for part in [
-        &own_name()[..8],
-        "3.25 GiB",
-        "linear 3.00 GiB, context 256.00 MiB",
-    ] {
-        assert!(row.contains(part), "{screen}");
-    }
+    let name = own_name();
+    let kinds = "linear 3.00 GiB, context 256.00 MiB";
+    let parts = [&pid, &name[..8], "3.25 GiB", kinds];
+    let screen = top.until("the process is shown", |screen| {
+        let mut lines = screen.lines();
+        let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
+        screen.contains("BY KIND") && lines.any(has_all)
+    });
     assert!(
         screen.starts_with("gpuslice top") && screen.contains("command sh -c"),
         "{screen}"

@@ -49,7 +49,6 @@ fn a_slice_is_shown_while_it_grows_is_refused_and_ends() {
     member.is_refused(Bytes::mib(143));
     top.shows("2 +2");
     end(child);
-    drop(member);
     top.shows("No slices are running");
     top.press("q");
     assert_eq!((top.end(), top.is_restored()), (0, true));

@@ -1,4 +1,5 @@
 //! Screens of several sizes, compared with reviewed ones (INSTA_UPDATE=always rewrites them).
+#![expect(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
 
 use super::*;
 use crate::commands::top::interval::Interval;

@@ -36,23 +36,17 @@ pub(super) fn table(app: &App, area: Rect) -> Vec<Line<'static>> {
     lines.extend(rows.map(|(place, row)| {
         let line = row_line(app, row, &columns);
         match place == cursor {
-            true => selected(line, width),
+            true => selected(line),
             false => line,
         }
     }));
     lines
 }
 
-/// Marks the line of the selected slice over its whole width.
-fn selected(mut line: Line<'static>, width: usize) -> Line<'static> {
-    let missing = width.saturating_sub(line.width());
-    line.push_span(Span::raw(" ".repeat(missing)));
-    for span in &mut line.spans {
-        // A dimmed or reversed part could not be told from the mark.
-        span.style = span
-            .style
-            .remove_modifier(Modifier::DIM)
-            .add_modifier(Modifier::REVERSED);
+/// Marks the name of the selected slice. The other cells keep their colours.
+fn selected(mut line: Line<'static>) -> Line<'static> {
+    if let Some(name) = line.spans.first_mut() {
+        name.style = name.style.add_modifier(Modifier::REVERSED);
     }
     line
 }

@@ -2,11 +2,11 @@
 //! Touches: the ledgers, by reading them.
 //! Law: the GPUs, the list of slices and NVML's numbers stay as the snapshot has them.
 
-use super::files::{self, LedgerFigures};
-use super::model::{DeviceStatus, ProcessStatus, SliceStatus};
-use super::shares;
-use super::snapshot::Snapshot;
-use super::users::{User, with_rights_of};
+use super::Snapshot;
+use crate::commands::status::files::{self, LedgerFigures};
+use crate::commands::status::model::{CardStatus, DeviceStatus, ProcessStatus, SliceStatus};
+use crate::commands::status::shares;
+use crate::commands::status::users::{User, with_rights_of};
 use gpuslice_config::ledger::{MAX_SIZE, Record};
 use gpuslice_config::words::device::DeviceUuid;
 use std::cmp::Reverse;
@@ -62,7 +62,7 @@ impl Ledgers {
 
 /// Sums for each GPU the memory that its slices hold. Runs that share a ledger are one slice.
 fn counted(snapshot: &Snapshot) -> Vec<u64> {
-    let sum = |card: &super::model::CardStatus| {
+    let sum = |card: &CardStatus| {
         let mut ledgers: BTreeSet<&PathBuf> = BTreeSet::new();
         let own = snapshot.slices.iter();
         let own = own.filter(|slice| slice.machine == card.machine);
@@ -117,7 +117,6 @@ fn refresh_device(device: &mut DeviceStatus, figures: &LedgerFigures) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::status::model::CardStatus;
     use gpuslice_config::ledger::{Claim, Kind, Ledger, Open};
     use gpuslice_config::words::units::Bytes;
     use std::ffi::CString;
