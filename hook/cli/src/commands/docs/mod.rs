@@ -260,7 +260,7 @@ const EVENTS: [(&str, &str); 4] = [
 
 fn exit_status(roff: &mut Roff, verb: Option<&str>) {
     roff.control("SH", ["EXIT STATUS"]);
-    for (status, verbs, meaning) in exit::MEANINGS.iter().copied() {
+    for &(status, verbs, meaning) in exit::MEANINGS {
         let meaning = match verb {
             Some(verb) if !verbs.is_empty() && !verbs.contains(&verb) => continue,
             None if !verbs.is_empty() => format!("{}: {meaning}", verbs.join(", ")),
