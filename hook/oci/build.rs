@@ -10,8 +10,10 @@ fn main() {
         // 45 KiB of relocations become 1: musl reads both kinds.
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         println!("cargo:rustc-link-arg-bins=-Wl,-z,noseparate-code");
-        println!("cargo:rerun-if-changed=no-unwinding.ld");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/no-unwinding.ld");
+        // The folder of now, not of when this file was compiled: a checkout may be moved.
+        let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+        let script = format!("{folder}/no-unwinding.ld");
+        println!("cargo:rerun-if-changed={script}");
         println!("cargo:rustc-link-arg-bins=-Wl,--no-eh-frame-hdr,-T,{script}");
     }
 }

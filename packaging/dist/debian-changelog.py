@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints CHANGELOG.md's section of a version in the form that Debian's tools read.
+"""Prints the section of CHANGELOG.md about a version in the form that Debian's tools read.
 
-Usage: debian-changelog.py PACKAGE VERSION CHANGELOG.md. SOURCE_DATE_EPOCH is the date, MAINTAINER signs.
+Usage: debian-changelog.py PACKAGE VERSION CHANGELOG.md. In the environment,
+SOURCE_DATE_EPOCH is the date of the entry, and MAINTAINER is the name that signs it.
 """
 
 import os
@@ -15,7 +16,7 @@ from notes import section  # noqa: E402
 
 def main(package: str, version: str, path: str) -> None:
     print(f"{package} ({version}) unstable; urgency=medium\n")
-    # A package of a commit that is no release yet has the changes that are not released.
+    # A package of an unreleased commit lists the unreleased changes.
     entries: list[str] = []
     for line in section(version, path) or section("Unreleased", path):
         if line.startswith("- "):

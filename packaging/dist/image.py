@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Packs target/dist/ARCH as a container image: one tar file that is an OCI layout and that `docker load` reads.
+"""Packs target/dist/ARCH as a container image, in one tar file.
 
-Usage: image.py ARCH VERSION BUILT OUT. Same input, same bytes (SOURCE_DATE_EPOCH is the time of every file).
-The image holds files and no libc: copy them from it (COPY --from, an image volume). Only gpuslice-hook, which is
-static, runs in it.
+The file is an OCI layout, and `docker load` reads it too.
+
+Usage: image.py ARCH VERSION BUILT OUT. The same input gives the same bytes: every file has the time
+SOURCE_DATE_EPOCH. The image is a source of files to copy (COPY --from, or an image volume). It has
+no libc, so only gpuslice-hook, which is static, runs in it.
 """
 
 import gzip
@@ -32,7 +34,7 @@ def add(archive: tarfile.TarFile, path: str, content: bytes = b"", mode: int = 0
 
 
 def layer(built: Path) -> bytes:
-    """The file system, as an uncompressed tar."""
+    """Returns the file system of the image as an uncompressed tar."""
     files = {
         "usr/bin/gpuslice": ((built / "gpuslice").read_bytes(), 0o755),
         "usr/bin/gpuslice-hook": ((built / "gpuslice-hook").read_bytes(), 0o755),

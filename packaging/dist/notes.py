@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Prints CHANGELOG.md's section of a version: the release's notes.
+"""Prints the release notes of a version: its section of CHANGELOG.md.
 
-Usage: notes.py VERSION CHANGELOG.md. Fails if the file has no section, or an empty one, of that version.
+Usage: notes.py VERSION CHANGELOG.md. Fails if the section of that version is absent or empty.
 """
 
 import sys
 
 
 def section(version: str, path: str) -> list[str]:
-    """The lines below the heading "## VERSION ...", without empty ones at both ends; none if there is none."""
+    """Returns the lines below the heading "## VERSION ...".
+
+    Empty lines at both ends are left out. The list is empty if there is no such heading.
+    """
     lines: list[str] = []
     inside = False
     with open(path, encoding="utf-8") as file:

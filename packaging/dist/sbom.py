@@ -1,6 +1,7 @@
 """Prints the software bill of materials of one architecture's binaries as CycloneDX 1.5.
 
-Usage: sbom.py TRIPLE. The same bytes for the same Cargo.lock and compiler: no time, no serial number, no path.
+Usage: sbom.py TRIPLE. The same Cargo.lock and compiler give the same bytes, because the output has
+no time, serial number or path.
 """
 
 import json
@@ -17,7 +18,7 @@ def cargo(*arguments: str) -> str:
 
 
 def checksums() -> dict[tuple[str, str], str]:
-    """The SHA-256 of each crate, as Cargo.lock pins it."""
+    """Returns the SHA-256 of each crate, as Cargo.lock pins it."""
     found, name, version = {}, "", ""
     with open("Cargo.lock", encoding="utf-8") as lock:
         for line in lock:
@@ -41,7 +42,7 @@ def main(triple: str) -> None:
     ours = {package["name"]: id_ for id_, package in packages.items() if id_ in metadata["workspace_members"]}
 
     def linked(id_: str) -> list[str]:
-        """The crates that are linked into this one: not those of build scripts and tests."""
+        """Returns the crates linked into this one, without those of build scripts and tests."""
         dependencies = nodes[id_]["deps"]
         return [it["pkg"] for it in dependencies if any(kind["kind"] is None for kind in it["dep_kinds"])]
 
@@ -67,7 +68,7 @@ def main(triple: str) -> None:
             "purl": reference(id_),
         }
         if package["license"]:
-            # Some crates still write the alternative as a slash.
+            # Some crates still write a slash in place of OR.
             component["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
         if (package["name"], package["version"]) in sums:
             component["hashes"] = [{"alg": "SHA-256", "content": sums[package["name"], package["version"]]}]

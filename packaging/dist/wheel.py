@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Packs target/dist/ARCH as a Python wheel: the command, the library, the man pages and the Python API.
+"""Packs target/dist/ARCH as a Python wheel.
 
-Usage: wheel.py ARCH VERSION BUILT OUT. Same input, same bytes (SOURCE_DATE_EPOCH is the time of every file).
+The wheel has the command, the library, the man pages and the Python API.
+
+Usage: wheel.py ARCH VERSION BUILT OUT. The same input gives the same bytes: every file has the time
+SOURCE_DATE_EPOCH.
 """
 
 import base64
@@ -17,7 +20,7 @@ PACKAGE = TREE / "packaging/python"
 
 
 def main(arch: str, version: str, built: str, out: str) -> None:
-    # pip 19.3 knows the second name, pip 20.3 both.
+    # pip 19.3 and later know the second name. pip 20.3 and later know both.
     tags = [f"manylinux_2_17_{arch}", f"manylinux2014_{arch}"]
     name = f"gpuslice-{version}"
     data, info = f"{name}.data", f"{name}.dist-info"
@@ -35,7 +38,7 @@ def main(arch: str, version: str, built: str, out: str) -> None:
     # gpuslice looks for the library in ../lib/gpuslice.
     put(f"{data}/data/lib/gpuslice/libgpuslice.so", (binaries / "libgpuslice.so").read_bytes())
     for page in sorted((TREE / "packaging/man").glob("*.1")):
-        # gpusliced and the hook are for packages that root installs.
+        # Only packages that root installs have gpusliced and the hook.
         if not page.name.startswith("gpusliced"):
             put(f"{data}/data/share/man/man1/{page.name}", page.read_bytes())
     slices = "gpuslice-slices.5"
@@ -73,7 +76,7 @@ def main(arch: str, version: str, built: str, out: str) -> None:
     record.append(f"{info}/RECORD,,")
     put(f"{info}/RECORD", ("\n".join(record) + "\n").encode())
 
-    # A zip file knows no time before 1980.
+    # A zip file cannot hold a time before 1980.
     moment = time.gmtime(max(int(os.environ["SOURCE_DATE_EPOCH"]), 315532800))[:6]
     to = Path(out) / f"{name}-py3-none-{'.'.join(tags)}.whl"
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:

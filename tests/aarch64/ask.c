@@ -1,5 +1,5 @@
-/* How much memory device 0 has, by one route: `ask ROUTE`. `ask routes` lists them.
- * Touches: the driver, found by that route. */
+/* Prints how much memory device 0 has, by one route: `ask ROUTE`. `ask routes` lists the routes.
+ * Touches: the driver, which it finds by that route. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

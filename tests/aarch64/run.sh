@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The shim on 64-bit Arm, emulated: built for it, preloaded into a program there, by every route
-# that the C clients take. Unified-memory machines are Arm.
+# Tests the shim on emulated 64-bit Arm, because machines with unified memory are Arm. Preloads the
+# shim into programs that take every route of the C clients.
 # Usage: tests/aarch64/run.sh [FOLDER]
-#   without FOLDER: builds the library and the simulated driver, with Debian's compiler, which it installs first;
-#   target/dist/aarch64: takes those of the packages, and gpuslice of target/dist/x86_64.
+#   without FOLDER: installs Debian's cross compiler, then builds the library and the simulated driver with it.
+#   target/dist/aarch64: tests the library and the driver of the packages, with gpuslice of target/dist/x86_64.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
 triple=aarch64-unknown-linux-gnu
 packaged=${1:-}
 
-# Another compiler, so another folder: cargo would rebuild everything in turns.
+# This compiler differs from the usual one. In one folder, each would rebuild the other's output.
 build() {
     RUSTC=$PWD/$target/aarch64-tools/rustc CARGO_TARGET_DIR=$target/aarch64 \
         "${CARGO:-cargo}" build --quiet --locked --release --target "$triple" "$@" 2>&1 |
@@ -92,13 +92,13 @@ for program in ask ask-linked; do
     done
 done
 
-# A slice of unified memory: everything that reads the host's memory reads the slice's.
+# In a slice of unified memory, every API that reports the host's memory reports the slice's.
 gib=$((1 << 30))
 spark='{"uuid":"GPU-b10aaaaa-4444-4555-8666-777788880000","memory":'$((40 * gib))',"integrated":true}'
 unified() { # KEYS: the slice file
     printf '{"version":1,"meminfo":"%s/gb10/meminfo","reserve":%s,"devices":[%s]%s}\n' "$state" $((8 * gib)) "$spark" "$1" >"$state/unified.json"
 }
-totals() { # ARGUMENTS OF GUEST...: how many routes there are to each total and FREE
+totals() { # ARGUMENTS OF GUEST...: prints how many routes report each total
     guest "$@" | sed -n 's/.* total=\([0-9]*\) free=\([0-9]*\).*/\1/p' | sort | uniq -c | sed 's/^ *//'
 }
 here=$(awk '/^MemTotal/ {print $2}' /proc/meminfo)
@@ -111,11 +111,12 @@ manners() { guest "$@" | grep -v ' total='; }
 unified ""
 expect "how it is opened" "$(manners gb10 "" "" routes)" manners gb10 "$shim" "$state/unified.json" routes
 
-# PyTorch's allocator is asked for its cache by the function that called, whichever way it grows.
+# The shim asks PyTorch's allocator for its cache through the function that called the shim. This
+# has to work for both ways in which the allocator grows.
 printf '{"version":1,"memory":%s,"ledger":"%s/ledger","pressure":"release"}\n' $((10 * gib)) "$state" >"$state/release.json"
-# It makes the ledger that the file names.
+# This run creates the ledger that the file names.
 "$native" run --sim rtx3090 --config "$state/release.json" -- true
-torch() { # EXPANDABLE: what was freed, and what was refused
+torch() { # EXPANDABLE: prints how much was freed and refused
     {
         echo "0 start"
         echo "0 expandable $1"
@@ -129,10 +130,11 @@ for expandable in 0 1; do
     expect "the cache, expandable $expandable" "0 statistics 0 1 0 $((9 * gib / 2)) $((4 * gib))" torch $expandable
 done
 
-# The driver of a branch, on Arm: simulated, and NVIDIA's own. Look-ups, and what NULL does, are those
-# recorded on x86-64; with the library every function that it exports is its own. Without a GPU
-# every function refuses as it does bare. (driver/branches of the suite compares the exports.)
-with_stand_ins() { # ANSWERS: what they are when the library stands in for what it exports
+# Tests each branch of the driver on Arm, simulated and NVIDIA's own. The answers of look-ups, and
+# of calls with NULL, have to equal those that were recorded on x86-64. With the library, look-ups
+# return the library's own function for every name that it exports. Without a GPU, every function
+# refuses as it does without the library. (driver/branches of the suite compares the exports.)
+with_stand_ins() { # ANSWERS: marks the functions that the library replaces
     aarch64-linux-gnu-nm -D --defined-only "$shim" | awk '
         FNR == NR { if ($3 ~ /^cu/) exported[$3] = 1; next }
         {
@@ -147,15 +149,15 @@ with_stand_ins() { # ANSWERS: what they are when the library stands in for what 
 for program in driver_lookups driver_nulls without_device; do
     $cc -O1 -Wall -Werror -o "$machine/$program" "$clients/$program.c" -ldl
 done
-on_branch() { # FOLDER SCENARIO PRELOAD CONFIG PROGRAM LIBRARY: with the names on standard input
+on_branch() { # FOLDER SCENARIO PRELOAD CONFIG PROGRAM LIBRARY: reads names from standard input
     local folder=$1 scenario=$2
     qemu-aarch64-static -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$folder" -E LD_PRELOAD="$3" \
         -E GPUSLICE_CONFIG="$4" -E GPUSLICE_SIM="$scenario" "$machine/$5" "$6"
 }
 look_up() { on_branch "$1" "$2" "$3" "$4" driver_lookups libcuda.so.1 <"$state/names" | cksum; }
-# qemu names each signal on standard error.
+# qemu prints each signal on standard error.
 nulls() { on_branch "$@" driver_nulls libcuda.so.1 2>/dev/null; }
-refusals() { # FOLDER PRELOAD CONFIG: of both libraries
+refusals() { # FOLDER PRELOAD CONFIG: prints the refusals of both libraries
     local library
     for library in libcuda.so.1:cu libnvidia-ml.so.1:nvml; do
         aarch64-linux-gnu-nm -D --defined-only "$shim" | awk '{print $3}' | grep "^${library#*:}[A-Z]" | grep -v GetProcAddress |

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A compiler, a linker and an emulator for 64-bit Arm, unpacked into a folder of their own:
-# rustup's targets cannot be had everywhere, Debian's packages can.
-# Usage: tests/aarch64/setup.sh TOOLS, where TOOLS gets a `rustc` for the target.
+# Installs a compiler, a linker and an emulator for 64-bit Arm. They are Debian's packages, because
+# rustup's targets are not available everywhere.
+# Usage: tests/aarch64/setup.sh TOOLS. The folder TOOLS gets a `rustc` for the target.
 set -euo pipefail
 tools=$(mkdir -p "$1" && cd "$1" && pwd)
-# Debian's gcc-multilib, for one, removes the cross compiler when it is installed.
+# Another package can remove the cross compiler: Debian's gcc-multilib does so.
 [ -e "$tools/complete" ] && command -v aarch64-linux-gnu-gcc >/dev/null &&
     command -v qemu-aarch64-static >/dev/null && exit 0
 
@@ -22,7 +22,7 @@ if [ "${#wanted[@]}" -gt 0 ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >/dev/null
 fi
 
-# Debian's compiler and both standard libraries, not installed: they would conflict with rustup.
+# Unpacks Debian's compiler and both standard libraries. Installed, they would conflict with rustup.
 packages=$tools/packages
 mkdir -p "$packages/lists/partial"
 cd "$packages"

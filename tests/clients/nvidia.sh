@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Fetches NVIDIA's user-space libraries (libcuda, NVML, nvidia-smi), which Debian packages in its
-# component non-free, and unpacks them. Nothing is installed, and the host's apt stays as it is.
+# Downloads NVIDIA's user-space libraries (libcuda, NVML, nvidia-smi) and unpacks them. They come
+# from Debian's component non-free. The script installs nothing and does not change the host's apt.
 # Usage: tests/clients/nvidia.sh FOLDER
-# Makes FOLDER/535 and FOLDER/550 (x86-64), FOLDER/535-arm64 and FOLDER/550-arm64. A folder holds
-# libcuda.so.1, libnvidia-ml.so.1 and nvidia-smi. Exit status 1, with the reason, if they cannot be had.
+# Makes FOLDER/535 and FOLDER/550 (x86-64), FOLDER/535-arm64 and FOLDER/550-arm64. Each folder holds
+# libcuda.so.1, libnvidia-ml.so.1 and nvidia-smi.
+# Exit status: 1 if the libraries cannot be fetched; standard error names the reason.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 say() { echo "gpuslice: NVIDIA's libraries cannot be had: $*" >&2; exit 1; }
-# One at a time: tests that need the libraries run beside each other.
+# Only one copy of this script works at a time, because tests that need the libraries run in
+# parallel.
 exec 9>"$folder/lock"
 flock -w 1800 9 || say "another one has fetched them for half an hour"
 [ -e "$folder/complete" ] && exit 0
@@ -15,7 +17,7 @@ flock -w 1800 9 || say "another one has fetched them for half an hour"
 command -v apt-get >/dev/null || say "they come from Debian's packages, and there is no apt-get here"
 command -v dpkg >/dev/null || say "dpkg is missing"
 
-# The mirror that this machine uses for Debian itself, with another component.
+# Uses the mirror from which this machine gets Debian itself, with another component.
 site=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | sort -u | head -n 1)
 [ -n "$site" ] || say "this machine's apt names no Debian mirror"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

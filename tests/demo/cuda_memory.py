@@ -1,4 +1,4 @@
-"""cuda-bindings: what every engine asks before it sizes its cache."""
+"""Prints the memory that every engine queries before it sizes its cache, through cuda-bindings."""
 from cuda.bindings import driver as cuda
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Two engines on one simulated card, then three real, unmodified programs: bare, and in a slice.
+# Shows two engines on one simulated card, then three real, unmodified programs, bare and in a
+# slice.
 # Usage: tests/demo/demo.sh (after `make`); `make demo` installs what it needs first.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,4 +1,4 @@
-"""A small engine: sizes itself by the memory that it finds, as vLLM does by default, and serves.
+"""A small engine. It sizes itself by the memory that it finds, as vLLM does by default, and serves.
 
 Usage: python engine.py NAME
 """

@@ -1,4 +1,4 @@
-"""nvidia-ml-py: what every dashboard asks."""
+"""Prints the memory that every dashboard queries, through nvidia-ml-py."""
 import pynvml
 
 pynvml.nvmlInit()

@@ -17,14 +17,14 @@ from pathlib import Path
 
 COLUMNS = 100
 DEMO = Path(__file__).parent / "two_engines.sh"
-# One character of a font of 14 pixels, and the distance of two lines.
+# In pixels: a character's width in the 14-pixel font, a line's height, the margin, the title bar.
 WIDTH, HEIGHT, MARGIN, BAR = 8.43, 19, 18, 34
 # The first pattern that matches gives a line its class.
 CLASSES = [("note", "^# "), ("command", r"^\$ "), ("bad", "dies|no room"), ("good", "serves$")]
 
 
 def recorded():
-    """Runs the demo on a terminal of its own, with a folder of its own for the lists of runs."""
+    """Runs the demo on its own terminal, with its own folder for the lists of runs."""
     reader, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
@@ -61,7 +61,7 @@ def drawn(text):
     before = None
     for number, line in enumerate(lines):
         name = next((name for name, pattern in CLASSES if re.search(pattern, line)), None)
-        if before == "bad" and line and not name:  # An error goes on until a line of another kind.
+        if before == "bad" and line and not name:  # An error ends at a line of another kind.
             name = "bad"
         before = name
         if not line:

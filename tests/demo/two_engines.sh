@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Two engines on one simulated card: without slices the second dies, in slices both serve, and a
-# third is refused. `make demo` runs it, and `make picture` draws it.
+# Starts two engines on one simulated card. Without slices the second one dies. In slices both
+# serve, and a third engine is refused. `make demo` runs this script, and `make picture` draws its
+# output.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
@@ -23,7 +24,7 @@ trap 'stop; rm -rf "$work"' EXIT
 comment() { printf '%s# %s%s\n' "$bold" "$*" "$plain"; }
 wrapped() { fold -s -w 98 | sed 's/ *$//'; }
 
-engine() { # NAME OPTIONS of `gpuslice run`: starts it, and waits until it serves or has ended
+engine() { # NAME OPTIONS of `gpuslice run`: starts an engine, and waits until it serves or ends
     local name=$1 pid
     shift
     : >"$work/$name"

@@ -1,7 +1,7 @@
-"""How vLLM 0.33 sizes its cache: by the vendor's own files, and the same arithmetic written out.
+"""Sizes a cache as vLLM 0.33 does: with the vendor's own files, or with a copy of their arithmetic.
 
-Both have the steps of an engine's start: `baseline` (which may refuse to start), `enter` and
-`leave` around the profile run, and `available`, the bytes of the KV cache.
+Both classes have the steps of an engine's start. `baseline` may refuse to start. `enter` and
+`leave` surround the profile run. `available` returns the bytes of the KV cache.
 """
 import ast
 import logging
@@ -15,10 +15,10 @@ import torch
 
 
 class Vendor:
-    """`vllm/utils/mem_utils.py` and `request_memory` of `vllm/v1/worker/utils.py`.
+    """Runs `vllm/utils/mem_utils.py` and `request_memory` of `vllm/v1/worker/utils.py`.
 
-    The three lines that subtract are those of `determine_available_memory` in gpu_worker.py,
-    whose module cannot be imported without all of vLLM.
+    The three lines that subtract are copied from `determine_available_memory` in gpu_worker.py.
+    That module cannot be imported without all of vLLM.
     """
 
     def __init__(self, utilization):
@@ -48,7 +48,7 @@ class Vendor:
 
 
 def request_memory(mem_utils):
-    """The function of that name, out of a module that imports half of vLLM."""
+    """Returns vLLM's function `request_memory` alone. Its module would import half of vLLM."""
     path = Path(os.environ["GPUSLICE_ENGINES_VENDOR"], "vllm/v1/worker/utils.py")
     module = ast.parse(path.read_text())
     wanted = [
@@ -69,7 +69,7 @@ def request_memory(mem_utils):
 
 
 class Written:
-    """The same, written out: what has to be right when nothing can be fetched."""
+    """A copy of the vendor's arithmetic, for tests that download nothing."""
 
     def __init__(self, utilization):
         self.utilization = utilization

@@ -1,9 +1,9 @@
-"""An engine that starts step by step, as its standard input says.
+"""Runs engines step by step, as standard input directs.
 
-Every line is answered by one line of JSON. `new ARITHMETIC UTILIZATION` forks a fresh process
-that has not met the driver yet, and the steps that follow are its own, until `end` or until a
-step fails; then `gone` says that it is buried. So one interpreter under the preload serves
-thousands of engine processes.
+Every line is answered by one line of JSON. `new ARITHMETIC UTILIZATION` forks a process that has
+not called the driver yet. That process runs the steps that follow, until `end` or until a step
+fails. `gone` then reports that the process has ended and was waited for. In this way one
+interpreter under the preload serves thousands of engine processes.
 """
 import gc
 import json
@@ -20,7 +20,7 @@ from arithmetic import KINDS
 from cuda.bindings import driver
 
 
-# What the simulated driver takes for a context, in GiB.
+# The memory that the simulated driver takes for a context, in GiB.
 SIMULATED_CONTEXT = 0.25
 
 
@@ -33,14 +33,14 @@ def say(**answer):
 
 
 class Engine:
-    """One process's engine. A step is a method; it returns what is worth telling."""
+    """The engine of one process. Each step is a method and returns the value of its answer."""
 
     def __init__(self, arithmetic="written", utilization="0.92"):
         self.sizing = KINDS[arithmetic](float(utilization))
         self.blocks = []
 
     def context(self, whole):
-        """The context, and what NCCL and cuBLAS take before the baseline: `whole` together."""
+        """Takes `whole` GiB before the baseline: for the context, and for NCCL and cuBLAS."""
         torch.called(driver.cuInit(0))
         primary = torch.called(driver.cuDevicePrimaryCtxRetain(0))
         torch.called(driver.cuCtxSetCurrent(primary))
@@ -68,14 +68,14 @@ class Engine:
         return self.sizing.available()
 
     def cache(self):
-        """Takes the cache that was sized: what is called free can be had."""
+        """Allocates the cache that was sized: memory that is reported as free must be available."""
         wanted = self.sizing.available()
         if wanted > 0:
             torch.allocator.take(wanted)
         return wanted
 
     def numbers(self):
-        """All that any engine sizes itself by."""
+        """Returns every number by which an engine sizes itself."""
         free, total = torch.accelerator.get_memory_info()
         memory = psutil.virtual_memory()
         integrated = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_INTEGRATED
@@ -88,9 +88,9 @@ class Engine:
         }
 
     def grow(self, amount):
-        """Host memory of the process, touched."""
+        """Takes host memory in this process, and writes to every page."""
         block = mmap.mmap(-1, max(gib(amount), 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Large pages, where the kernel has them: a million faults take ten seconds.
+        # Uses large pages if the kernel has them, because a million faults take ten seconds.
         block.madvise(mmap.MADV_HUGEPAGE)
         for page in range(0, len(block), mmap.PAGESIZE):
             block[page] = 1
@@ -98,7 +98,7 @@ class Engine:
 
 
 def live(words):
-    """The forked process, until it ends."""
+    """Runs the steps of the forked process until it ends."""
     engine = Engine(*words)
     say(done="new")
     for line in sys.stdin:
@@ -115,7 +115,7 @@ def live(words):
 def main():
     if os.environ.get("ENGINE_PROCFS"):
         psutil.PROCFS_PATH = os.environ["ENGINE_PROCFS"]
-    # Neither the parent's objects nor its imports are looked at again by a child's collector.
+    # A child's garbage collector does not visit the parent's objects and imports again.
     gc.collect()
     gc.freeze()
     say(ready=os.getpid())

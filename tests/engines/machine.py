@@ -1,4 +1,4 @@
-"""A simulated machine, and engines on it: bare, or each in a slice by `gpuslice run`."""
+"""A simulated machine and its engines. `gpuslice run` starts each engine, bare or in a slice."""
 import json
 import os
 import shutil
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 class Machine:
-    """A simulated machine of its own, gone with the `with` that made it."""
+    """A simulated machine. It is removed at the end of its `with` block."""
 
     def __init__(self, scenario="gb10"):
         self.scenario = scenario
@@ -39,13 +39,13 @@ class Machine:
         subprocess.run([TOOL, "--state", self.state, *words], check=True)
 
     def meminfo(self):
-        """The host's own, in bytes."""
+        """Returns the values of the simulated host's meminfo, in bytes."""
         lines = (self.state / "meminfo").read_text().splitlines()
         pairs = (line.split() for line in lines)
         return {words[0].rstrip(":"): int(words[1]) << 10 for words in pairs if len(words) == 3}
 
     def engine(self, *options, **variables):
-        """An engine, in the slice that the options of `gpuslice run` describe, or `--bare`."""
+        """Starts an engine with these options of `gpuslice run`: in a slice, or with `--bare`."""
         engine = Engine(self, options, variables)
         self.engines.append(engine)
         return engine
@@ -67,7 +67,7 @@ class Engine:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         if "--bare" in options:
-            # The machine's own meminfo, also where nobody may mount it over /proc/meminfo.
+            # Reads the machine's own meminfo, also if it may not be mounted over /proc/meminfo.
             environment["ENGINE_PROCFS"] = str(machine.state)
         command = [GPUSLICE, "run", "--sim", machine.scenario, *options, "--", sys.executable, ENGINE]
         self.process = subprocess.Popen(
@@ -86,7 +86,7 @@ class Engine:
         return json.loads(line) if line else {}
 
     def ask(self, *words):
-        """One step's answer."""
+        """Runs one step and returns its answer."""
         print(*words, file=self.process.stdin, flush=True)
         answer = self.hear()
         if not answer:
@@ -97,20 +97,20 @@ class Engine:
         return answer
 
     def new(self, arithmetic, utilization):
-        """A fresh engine process; one that still lives ends first."""
+        """Starts a new engine process. One that still runs ends first."""
         self.end()
         self.ask("new", arithmetic, utilization)
         self.lives = True
 
     def must(self, *words):
-        """The value of a step that has to succeed."""
+        """Runs a step that has to succeed, and returns its value."""
         answer = self.ask(*words)
         if "failed" in answer:
             raise RuntimeError(f"{words}: {answer}")
         return answer["value"]
 
     def end(self):
-        """Ends the engine process, and comes back when it is buried."""
+        """Ends the engine process, and returns when it was waited for."""
         if self.lives:
             self.ask("end")
             self.lives = False

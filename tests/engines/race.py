@@ -1,10 +1,10 @@
 """Engines start at once on one machine, and size their caches by what they are told is free.
 
-`spark`: vLLM #35929, three engines on a simulated GB10 of 121.69 GiB. `rtx5090` and `rtx6000ada`:
-vLLM #55827, two engines on a card with memory of its own. Right is what an engine would get alone:
-its share of the whole machine less its weights and the peak of its profile run. Every start is a
-real process that allocates through the driver; the steps of all are shuffled, another way each
-time.
+`spark` is vLLM #35929: three engines on a simulated GB10 of 121.69 GiB. `rtx5090` and `rtx6000ada`
+are vLLM #55827: two engines on a card with memory of its own. A cache is right if it has the size
+that the engine would get alone: its share of the whole machine less its weights and the peak of its
+profile run. Every engine is a real process that allocates through the driver. The steps of all
+engines are shuffled, differently at each start.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ NEAR = 0.05
 
 @dataclass(frozen=True)
 class Engine:
-    """Its share of the whole machine; weights and what the profile run peaks higher, in GiB."""
+    """An engine: its share of the machine, and its weights and profile peak above them, in GiB."""
 
     share: float
     weights: float
@@ -36,15 +36,15 @@ class Case:
     scenario: str
     total: int
     engines: tuple
-    # With `total: slice` one utilisation serves all: as much of a slice as leaves room for the
-    # context of the smallest.
+    # With `total: slice`, all engines use this one utilisation. It leaves room for the context in
+    # the smallest slice.
     of_a_slice: float
     unified: bool = False
-    # Context and libraries before the baseline.
+    # The memory of context and libraries before the baseline, in GiB.
     context: float = 0.9
 
     def right(self, engine):
-        """What an engine would get alone, in GiB."""
+        """Returns the cache that an engine would get alone, in GiB."""
         return engine.share * self.total / GIB - engine.weights - engine.peak
 
     def steps(self, engine):
@@ -55,7 +55,7 @@ class Case:
         )
 
     def settings(self):
-        """What is compared: its name, and for each engine its options and its utilisation."""
+        """Returns the settings to compare by name: for each engine, its options and utilisation."""
         shares = [engine.share for engine in self.engines]
         bare = [(["--bare"], share) for share in shares]
         whole = [
@@ -81,8 +81,9 @@ CASES = {
         of_a_slice=0.964,
         unified=True,
     ),
-    # Qwen3-ASR-1.7B and Qwen3-ForcedAligner-0.6B. The issue has the caches of both when they start
-    # one after the other, which give the sums of weights and peak; how they divide is assumed.
+    # Qwen3-ASR-1.7B and Qwen3-ForcedAligner-0.6B. The issue reports the caches of both when they
+    # start one after the other. These determine the sum of weights and peak of each engine. The
+    # division of that sum is assumed.
     "rtx5090": Case(
         scenario("rtx5090"),
         32106 << 20,
@@ -99,12 +100,12 @@ CASES = {
 
 
 def mib(amount):
-    """The next whole MiB, and one granule: the driver gives the libraries whole ones."""
+    """Rounds up to MiB and adds a granule, because the driver allocates whole granules."""
     return f"{math.ceil(amount / (1 << 20)) + 2}MiB"
 
 
 def interleave(case, generator):
-    """The engines' steps in one order: whose turn it is."""
+    """Returns a random order of all steps, as the number of the engine whose turn it is."""
     engines = enumerate(case.engines)
     turns = [turn for turn, engine in engines for _ in case.steps(engine)]
     generator.shuffle(turns)
@@ -112,7 +113,7 @@ def interleave(case, generator):
 
 
 def start_together(case, machine, engines, utilizations, arithmetic, generator):
-    """One interleaving. For each engine: the size of its cache, and why it did not start."""
+    """Runs one interleaving. Returns each engine's cache size, and why it did not start."""
     machine.tool("reset")
     for engine, utilization in zip(engines, utilizations):
         engine.new(arithmetic, utilization)
@@ -138,7 +139,7 @@ def start_together(case, machine, engines, utilizations, arithmetic, generator):
 
 
 def run(name, setting, count, arithmetic, seed):
-    """The outcomes of `count` interleavings, each a list of one per engine."""
+    """Returns the outcomes of `count` interleavings. Each is a list with one entry per engine."""
     case = CASES[name]
     chosen = case.settings()[setting]
     with Machine(case.scenario) as machine:
@@ -154,7 +155,7 @@ def run(name, setting, count, arithmetic, seed):
 
 
 def summary(case, outcomes):
-    """How the engines fared, counted over all starts, and the range of each one's cache."""
+    """Counts the fates of the engines over all starts, and adds the range of each one's cache."""
     counts = dict.fromkeys(["right", "short", "negative", "too_large", "not_started"], 0)
     ranges = [[] for _ in case.engines]
     whole = 0
@@ -177,7 +178,7 @@ def summary(case, outcomes):
 
 
 def fate(size, failure, wanted):
-    """What became of one engine."""
+    """Returns the name of one engine's fate."""
     if size is None:
         return "not_started"
     if size < 0:
@@ -190,7 +191,7 @@ def fate(size, failure, wanted):
 
 
 def names(case):
-    """What the settings are called in a table."""
+    """Returns the names of the settings in a table."""
     shares = " / ".join(f"{engine.share:.2f}" for engine in case.engines)
     return {
         "bare": "without gpuslice",
@@ -200,7 +201,7 @@ def names(case):
 
 
 def table(case, results):
-    """For people, in Markdown."""
+    """Formats the results as a Markdown table."""
     lines = [
         "| | all right | engines right | short | negative | too large | did not start | caches, GiB |",
         "|---|---|---|---|---|---|---|---|",

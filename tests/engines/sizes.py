@@ -1,10 +1,12 @@
 """What five engines make of a slice of 40 GiB on a GB10 on which others hold 56 GiB.
 
-The machine has MemAvailable 65 GiB, MemFree 45. vLLM runs at its default utilisation of 0.92, by
-the vendor's own arithmetic or the same written out; the rules of SGLang, llama.cpp, Ollama and
-JAX stand below, one line each. The model: weights 14, peak 2, context and libraries 0.9 before
-the baseline, 1 GiB of host memory before it and 3 more while loading; llama.cpp's is a file of
-32 GiB and a context of 12. Sizes in GiB.
+All sizes are in GiB. The machine has MemAvailable 65 and MemFree 45. vLLM runs at its default
+utilisation of 0.92, with the vendor's own arithmetic or a copy of it. The rules of SGLang,
+llama.cpp, Ollama and JAX are written out below.
+
+The model has weights of 14, a peak of 2, and 0.9 of context and libraries before the baseline. It
+takes 1 of host memory before the baseline and 3 more while it loads. llama.cpp loads a file of 32
+with a context of 12.
 """
 import argparse
 import json
@@ -16,7 +18,7 @@ SLICE = "40GiB"
 WEIGHTS, PEAK, CONTEXT, SMALL_CONTEXT = 14, 2, 0.9, 0.5
 HOST_BEFORE, HOST_LOADING = 1, 3
 GGUF, GGUF_CONTEXT = 32, 12
-# SGLang's mem_fraction_static, which it takes from a table by TOTAL.
+# SGLang's mem_fraction_static. SGLang looks it up in a table by TOTAL.
 FRACTIONS = {40: 0.81, 121: 0.875}
 
 SETTINGS = {
@@ -28,11 +30,11 @@ SETTINGS = {
 
 
 def prepare(machine):
-    """MemAvailable 65 GiB and MemFree 45, from what others hold and what is cached."""
+    """Sets MemAvailable to 65 GiB and MemFree to 45, by other programs and by the page cache."""
     for engine in machine.engines:
         engine.end()
     machine.tool("reset")
-    # What the engine before held is counted until somebody asks the simulated host to change.
+    # The simulated host counts the previous engine's memory until its next change.
     machine.tool("host", "+0GiB")
     memory = machine.meminfo()
     machine.tool("host", f"+{memory['MemAvailable'] - 65 * GIB}")
@@ -40,12 +42,15 @@ def prepare(machine):
 
 
 def engine_free(numbers):
-    """FREE as vLLM, SGLang and llama.cpp read it."""
+    """Returns FREE as vLLM, SGLang and llama.cpp read it, in GiB."""
     return (numbers["available"] if numbers["integrated"] else numbers["free"]) / GIB
 
 
 def grow(machine, engine, amount, bare):
-    """Host memory of the engine's process; the simulated host does not see a real process."""
+    """Takes host memory for the engine.
+
+    Without a slice the simulated host is changed instead: it does not see real processes.
+    """
     machine.tool("host", f"+{amount}GiB") if bare else engine.must("grow", amount)
 
 
@@ -97,7 +102,7 @@ def llama_cpp(machine, engine):
 
 
 def ollama(machine, engine, memory_max=None):
-    """Its Go half makes raw system calls: it sees the host, and its own cgroup."""
+    """Ollama's Go half makes raw system calls, so it sees the host and its own cgroup."""
     prepare(machine)
     engine.new("written", 0.92)
     engine.must("context", SMALL_CONTEXT)
@@ -115,7 +120,7 @@ def jax(engine):
 
 
 def measure(setting, arithmetic, touch):
-    """All of them, one after the other, in one slice."""
+    """Runs all engines in one slice, one after the other."""
     bare = setting == "bare"
     with Machine() as machine:
         prepare(machine)
@@ -152,7 +157,7 @@ NAMES = {
 
 
 def table(results):
-    """For people, in Markdown."""
+    """Formats the results as a Markdown table."""
     lines = [f"| | {' | '.join(NAMES[setting] for setting in results)} |"]
     lines.append("|---" * (len(results) + 1) + "|")
     for name in next(iter(results.values())):

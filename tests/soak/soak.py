@@ -1,8 +1,12 @@
-"""A web server and a compiler under the preload, in a slice that drops model files, for as long as asked.
+"""Runs a web server and then a compiler under the preload, in a slice that drops model files.
 
-Says at the end how much was done, and fails at the first answer that differs from the file, at an object that
-differs from one compiled without the preload, at a descriptor too many, at a file that was dropped and is no
-model, and at a model that was not.
+Each runs for SECONDS. The script prints how many requests and rounds were done. It fails if:
+
+- an answer of the server differs from the file
+- an object differs from the one that was compiled without the preload
+- the server has more or fewer descriptors than before
+- a file that is no model was dropped from the page cache
+- a model was not dropped
 
 Usage: soak.py SECONDS TARGET (the build output; make must have run)
 """
@@ -25,7 +29,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def resident(path):
-    """Bytes in the page cache; who asks has to own the file."""
+    """Returns how many bytes of a file are in the page cache. The caller has to own the file."""
     with open(path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), 0)
     pages = (len(mapped) + mmap.PAGESIZE - 1) // mmap.PAGESIZE
@@ -53,7 +57,7 @@ def serve(folder):
         (files / name).write_bytes(data)
         expected[name] = hashlib.sha256(data).digest()
     os.sync()
-    # The server says the port that it was given.
+    # The server prints the port that the kernel chose.
     said = open(folder / "said", "w+")
     command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(files)]
     server = subprocess.Popen(command, env=environment(folder, True), stdout=said, stderr=subprocess.DEVNULL)
@@ -73,7 +77,7 @@ def serve(folder):
         time.sleep(0.2)  # threads of the first requests close their descriptors
         before, count, end = descriptors(), 0, time.monotonic() + seconds
         while time.monotonic() < end:
-            # Many small files for each large one, as it is.
+            # Requests many small files for each large one, as real clients do.
             for name in ["page.html", "picture.png"] * 50 + ["data.dat", "model.bin"]:
                 if hashlib.sha256(get(name)).digest() != expected[name]:
                     sys.exit(f"{name} came otherwise than it is")
@@ -84,7 +88,7 @@ def serve(folder):
             if left := resident(files / "model.bin"):
                 sys.exit(f"{left} bytes of the model are left")
             size = os.path.getsize(files / "data.dat")
-            # The kernel itself takes some when the machine is short of memory.
+            # The kernel itself evicts some pages when the machine is short of memory.
             if (there := resident(files / "data.dat")) < size * 3 // 4:
                 sys.exit(f"{there} of {size} bytes are left of a file that is no model")
         waited = time.monotonic() + 10

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Old C libraries, as Debian and Ubuntu published them, and the simulated driver linked for them.
-# Usage: tests/userlands/setup.sh NAME...    (xenial bionic focal bullseye; bionic-python focal-python: with Python 3.8)
-# Touches: target/userlands: packages, roots, a build of the simulated driver. Quick when all is there.
+# Installs old C libraries, as Debian and Ubuntu published them, and links the simulated driver for
+# them.
+# Usage: tests/userlands/setup.sh NAME...
+# NAME: xenial, bionic, focal, bullseye; with Python 3.8: bionic-python, focal-python.
+# Touches: target/userlands (packages, roots, a build of the simulated driver).
+# The script is quick when everything is there already.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${TARGET:-target}
 mkdir -p "$target/userlands/packages"
 here=$(cd "$target/userlands" && pwd)
-# One at a time: tests that need a userland run beside each other.
+# Only one copy of this script works at a time, because tests that need a userland run in parallel.
 exec 9>"$here/lock"
 flock -w 1800 9 || { echo "tests/userlands/setup.sh: another one has run for half an hour" >&2; exit 1; }
 
-# The oldest root has the headers: what is linked against it loads everywhere.
+# Only the oldest root has headers, because a library that is linked against it loads everywhere.
 OLDEST=xenial
 ubuntu=http://archive.ubuntu.com/ubuntu/pool/main
 universe=http://archive.ubuntu.com/ubuntu/pool/universe
@@ -124,8 +127,9 @@ for name in $OLDEST "$@"; do
     root "$name"
 done
 
-# The simulated driver and the clients, linked against the oldest root. A symbol that it lacks stops the linker.
-# gcc looks for libraries beside itself before it looks below --sysroot: so each folder is named.
+# Links the simulated driver against the oldest root. The linker fails at a symbol that the root
+# lacks. gcc searches the folders beside itself before those below --sysroot, so each folder is
+# named.
 root=$here/$OLDEST
 words="--sysroot=$root -B$root/usr/lib/x86_64-linux-gnu -L$root/usr/lib/x86_64-linux-gnu -L$root/lib/x86_64-linux-gnu"
 triple=x86_64-unknown-linux-gnu
@@ -133,7 +137,7 @@ RUSTFLAGS="$(printf -- '-C link-arg=%s ' $words -Wl,-z,defs)" CARGO_TARGET_DIR=$
     "${CARGO:-cargo}" build --quiet --locked --release --target $triple -p gpuslice-sim-cuda -p gpuslice-sim-nvml
 sim=$here/sim
 mkdir -p "$sim"
-put() { # FROM TO: only what changed, by renaming
+put() { # FROM TO: replaces TO by renaming, if FROM differs
     cmp -s "$1" "$2" || { cp "$1" "$2.part" && mv "$2.part" "$2"; }
 }
 put "$here/build/$triple/release/libgpuslice_sim_cuda.so" "$sim/libcuda.so.1"

@@ -8,7 +8,7 @@
     True
 
 Both functions run the command ``gpuslice`` of this package. Amounts are bytes. Only
-``gpuslice run`` or a container engine can start a slice: a process that runs cannot enter one.
+``gpuslice run`` or a container engine can start a slice. A running process cannot enter one.
 """
 
 import json
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Error(Exception):
-    """gpuslice failed. The text is its message."""
+    """gpuslice failed. The text of the exception is gpuslice's message."""
 
 
 class NoDriver(Error):
@@ -70,13 +70,13 @@ class Device:
     used: Optional[int]
     #: The memory that they may still allocate; None without a limit or a ledger.
     left: Optional[int]
-    #: The part of the limit that TOTAL does not show.
+    #: The part of the limit that programs do not see in TOTAL.
     headroom: int
     #: ``used`` by kind.
     by_kind: Mapping[str, int]
     #: The number of allocations that were refused.
     refusals: int
-    #: The bytes that the worst of them lacked.
+    #: The most bytes that a refused allocation lacked.
     worst_short_by: int
     processes: Tuple[Process, ...]
 
@@ -88,7 +88,7 @@ class Slice:
     name: str
     #: Whether an allocation above the limit is refused, or only counted.
     enforce: bool
-    #: What TOTAL shows: "slice", or "device".
+    #: The memory that TOTAL shows: that of the "slice" or of the "device".
     total: str
     devices: Tuple[Device, ...]
     #: Why the slice or its ledger cannot be read; None if all is well.
@@ -97,7 +97,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of one function by one route. None is what the function does not report."""
+    """The answer of one function by one route. A value that it does not report is None."""
 
     device: str
     api: str
@@ -114,7 +114,7 @@ class Answer:
 class Check:
     """The result of ``gpuslice check``."""
 
-    #: Whether all answers agree, and in a slice every function could be queried.
+    #: Whether all answers agree. In a slice, every function must also have been queried.
     consistent: bool
     #: The path of libgpuslice.so; None where a program did not load it.
     library: Optional[str]
@@ -130,13 +130,14 @@ def executable() -> str:
     """Returns the path of the command ``gpuslice`` that was installed with this module.
 
     Raises:
-        Error: It is neither in a folder of this Python's scripts nor in PATH.
+        Error: The command is neither in a folder of this Python's scripts nor in PATH.
     """
     schemes = [sysconfig.get_path("scripts")]
     user = "osx_framework_user" if sys.platform == "darwin" else "posix_user"
     if user in sysconfig.get_scheme_names():
         schemes.append(sysconfig.get_path("scripts", scheme=user))
-    # pip install --prefix: PREFIX/lib/pythonX.Y/site-packages/gpuslice beside PREFIX/bin.
+    # With pip install --prefix, this folder is PREFIX/lib/pythonX.Y/site-packages/gpuslice, and the
+    # command is in PREFIX/bin.
     here = os.path.dirname(os.path.abspath(__file__))
     schemes.append(os.path.join(here, *[os.pardir] * 4, "bin"))
     for folder in schemes:
@@ -153,12 +154,12 @@ def executable() -> str:
 
 
 def slice() -> Optional[Slice]:
-    """Returns the slice that this process is in, with the memory that is held now; None without one.
+    """Returns the slice of this process with the memory that it holds now, or None without one.
 
     Raises:
         Error: The slice cannot be read.
     """
-    # 1: a ledger could not be read, and `error` is the reason.
+    # Status 1: a ledger could not be read. `error` holds the reason.
     status, output, errors = _run(["status", "--json", str(os.getpid())])
     if status == 125 and "is in no slice" in errors:
         return None
@@ -175,12 +176,12 @@ def check(*, timeout: Optional[float] = None) -> Check:
     Inside a slice this checks the slice. It starts about twenty processes and takes seconds.
 
     Args:
-        timeout: Seconds that all of it may take.
+        timeout: The seconds that the whole check may take.
 
     Raises:
         NoDriver: There is no working NVIDIA driver.
         Error: gpuslice failed.
-        subprocess.TimeoutExpired: It took longer than ``timeout``.
+        subprocess.TimeoutExpired: The check took longer than ``timeout``.
     """
     status, output, errors = _run(["check", "--json"], timeout)
     if status == 2:

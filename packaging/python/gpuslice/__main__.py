@@ -1,4 +1,4 @@
-"""``python -m gpuslice ...`` is the command ``gpuslice ...``."""
+"""Runs the command ``gpuslice ...`` for ``python -m gpuslice ...``."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The Python API, from an installed wheel, on the simulated GPU that GPUSLICE_TEST_SIM names."""
+"""Tests the Python API of an installed wheel, on the simulated GPU that GPUSLICE_TEST_SIM names."""
 
 import json
 import os
@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 def in_a_slice(code, *options):
-    """What a program prints in a slice of 8 GiB, as JSON."""
+    """Runs a program in a slice of 8 GiB, and returns the JSON that it prints."""
     run = [gpuslice.executable(), "run", "--sim", MACHINE, "--memory", "8GiB", *options]
     program = "import json, gpuslice\n" + code
     done = subprocess.run([*run, "--", sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)

@@ -1,5 +1,5 @@
-/* A program that allocates much from many threads, frees across threads, and forks: what an
- * allocator has to get right. It prints a sum that depends on every byte it wrote. */
+/* Allocates much memory in many threads, frees it across threads, and forks. An allocator has to
+ * get all of this right. The program prints a sum that depends on the bytes that it wrote. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void *work(void *argument)
         memset(kept[place], (int)(bytes & 255), bytes);
         sum += kept[place][bytes - 1];
         if (round % 64 == 0) {
-            /* Swaps a block with whatever another thread left here. */
+            /* Swaps a block with the one that another thread left here. */
             void *mine = calloc(1, bytes), *theirs;
             pthread_mutex_lock(&lock);
             theirs = exchange[round % THREADS];

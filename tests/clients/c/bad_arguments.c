@@ -1,4 +1,5 @@
-/* Calls that no program should make: the driver's own codes come back, and nothing ends. */
+/* Makes calls that no program should make, and prints their codes. Each call has to return the
+ * driver's own code, and the program must not crash. */
 #include "client.h"
 
 int main(void)

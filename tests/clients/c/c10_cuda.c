@@ -1,5 +1,5 @@
-/* A stand-in for PyTorch's native allocator, under its library's name: what it does when the device has no more, in
- * the order of its own source, and nothing else of it. */
+/* A stand-in for PyTorch's native allocator, under the name of its library. It does only what that
+ * allocator does when the device has no memory left, in the order of PyTorch's source. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,7 +57,7 @@ static int let_go(struct block *block)
     return code;
 }
 
-/* Every block that nobody uses; or, the largest first, until it is enough. */
+/* Frees unused blocks, the largest first, until `enough` bytes are freed or none is left. */
 static int release_cached_blocks(size_t enough)
 {
     size_t released = 0;
@@ -76,7 +76,8 @@ static int release_cached_blocks(size_t enough)
     return 0;
 }
 
-/* 0, the code of an error that is thrown, and where it is. */
+/* Stores the number of a block in `number` and returns 0, or returns the code of the error that
+ * PyTorch would throw. */
 int c10_malloc(int *number, size_t bytes)
 {
     int fits = -1, empty = -1;
@@ -96,7 +97,7 @@ int c10_malloc(int *number, size_t bytes)
     uint64_t at = 0;
     int code = grow(&at, bytes);
     if (code == OUT_OF_MEMORY && c10_max_split_size) {
-        /* This one looks at no capture. */
+        /* PyTorch does not check for a graph capture before this retry. */
         c10_statistics.retries++;
         code = release_cached_blocks(bytes);
         if (code)

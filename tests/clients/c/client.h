@@ -1,5 +1,5 @@
-/* What the C clients share: the few names of the driver's interface that they call, written
- * down from its documentation, and how they print and give up. No vendor header is needed. */
+/* Declarations that the C clients share: the few functions of the driver that they call, written
+ * down from its documentation, and helpers that print and exit. No vendor header is needed. */
 #ifndef CLIENT_H
 #define CLIENT_H
 
@@ -57,7 +57,7 @@ int nvmlDeviceGetAttributes_v2(void *device, struct nvml_attributes *attributes)
 }
 #endif
 
-/* Ends the program when a call fails: every number after it would be a guess. */
+/* Ends the program when a call fails, because no number after it would be reliable. */
 #define MUST(call)                                                          \
     do {                                                                    \
         int code = (call);                                                  \

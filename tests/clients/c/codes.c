@@ -1,5 +1,5 @@
-/* What each allocating call answers in each state of a program, with arguments that are right and
- * arguments that are not: one line each. `codes` alone does nothing that needs more than 64 MiB. */
+/* Prints the code of each allocating call in each state of a program, with right and with wrong
+ * arguments, one line a call. The program itself needs no more than 64 MiB. */
 #include "worker.h"
 
 int cuMemAllocHost_v2(void **place, size_t bytes);
@@ -31,14 +31,14 @@ static void linear(const char *phase, size_t bytes)
     say(phase, "cuMemAlloc_v2(NULL)", bytes, cuMemAlloc_v2(NULL, bytes));
     for (unsigned flags = 0; flags < 4; flags++) {
         int code = cuMemAllocManaged(&at, bytes, flags);
-        /* More than the slice is refused where the driver has it all. */
+        /* With right flags, the driver grants sizes that the slice refuses. Those are left out. */
         if (flags != 1 && flags != 2)
             say(phase, "cuMemAllocManaged(flags)", bytes, code);
         freed(code, at);
     }
     say(phase, "cuMemAllocManaged(NULL)", bytes, cuMemAllocManaged(NULL, bytes, 1));
     for (unsigned element = 1; element <= 32; element *= 2)
-        /* What a driver has room for, and a slice has not, is not compared. */
+        /* Leaves out the sizes that the driver has room for and the slice has not. */
         if (bytes <= 4096 || bytes >= (size_t)1 << 40 || element < 4 || element > 16)
             say(phase, "cuMemAllocPitch_v2(element)", bytes, freed(cuMemAllocPitch_v2(&at, &pitch, 4096, bytes, element), at));
     say(phase, "cuMemAllocPitch_v2(width)", bytes, freed(cuMemAllocPitch_v2(&at, &pitch, bytes, (size_t)1 << 40, 4), at));

@@ -1,5 +1,6 @@
-/* Loads a model to the simulated device in tensors of 32 MiB, by one of several ways, and says the most that was
- * resident of it meanwhile and what is at the end; quiet-HOW says how long it took instead.
+/* Loads a model to the simulated device in tensors of 32 MiB, in the way that HOW names. Prints the
+ * most of the model that was in the page cache during the load, and how much is there at the end.
+ * quiet-HOW prints the time that the load took instead.
  * Usage: cuda-loader HOW MODEL [SECONDS BETWEEN TENSORS] */
 #include "loader.h"
 #include <sys/resource.h>
@@ -21,12 +22,12 @@ static uint64_t device, sum;
 static int quiet;
 static double pause_seconds;
 
-/* The device's memory is the host's here: what has arrived can be looked at. */
+/* Reads what was copied to the device: the simulated device's memory is host memory. */
 static void arrived(size_t bytes) {
     const uint64_t *words = (const uint64_t *)device;
     for (size_t at = 0; at < bytes / 8; at += 64)
         sum = sum * 31 + words[at];
-    if (pause_seconds > 0) { /* A slow device: pages are looked at while others load. */
+    if (pause_seconds > 0) { /* Acts as a slow device: pages are examined while others load. */
         struct timespec time = {(time_t)pause_seconds, (long)((pause_seconds - (double)(time_t)pause_seconds) * 1e9)};
         nanosleep(&time, NULL);
     }
@@ -54,7 +55,7 @@ static void pass(const unsigned char *place) {
         tensor(place, number);
 }
 
-/* Every tensor once, in an order of their own. */
+/* Copies every tensor once, in a random order that is the same in every run. */
 static void shuffled(const unsigned char *place) {
     size_t *order = malloc(tensors() * sizeof *order);
     for (size_t at = 0; at < tensors(); at++)
@@ -70,7 +71,8 @@ static void shuffled(const unsigned char *place) {
     free(order);
 }
 
-/* Reads as Python's os.preadv does, half of it where the descriptor stands. */
+/* Reads as Python's os.preadv does. The first half of the file is read at the descriptor's own
+ * position. */
 static ssize_t read_vector(int fd, void *buffer, size_t part, size_t at) {
     struct iovec where = {buffer, part};
     if (at < length / 2)
@@ -94,7 +96,8 @@ static void by_reading(size_t part, int by_vector) {
     free(buffer);
 }
 
-/* A private copy of the file, written to here and there, once allowed by mprotect and once behind its back. */
+/* Maps the file privately and writes to parts of it. The program makes these parts writable by
+ * libc's mprotect, or by the system call, behind the library's back. */
 static void written(int behind_our_back) {
     int fd = open(model, O_RDONLY);
     unsigned char *place = mmap(NULL, length, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -119,8 +122,9 @@ static void written(int behind_our_back) {
     munmap(place, length);
 }
 
-/* PyTorch's way: a private copy that may be written to, and is, while others of its pages are dropped. Its pages lie as the
- * kernel likes it, or a page beside that. */
+/* Maps the file privately and writable, as PyTorch does. With `writes`, the program writes to some
+ * pages while other pages are dropped. With `beside`, the mapping begins one page after the address
+ * that the kernel chose. */
 static void writable(int writes, int beside) {
     int fd = open(model, O_RDONLY);
     unsigned char *place = mmap(NULL, length + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
@@ -134,7 +138,7 @@ static void writable(int writes, int beside) {
         if (writes)
             memset(place + number * TENSOR + 8 * MIB, 'w', MIB);
         tensor(place, number);
-        if (writes) /* What was copied to the device a moment ago. */
+        if (writes) /* These pages were copied to the device a moment ago. */
             for (size_t at = 16 * MIB; at < 32 * MIB; at += 40960)
                 place[number * TENSOR + at] = 'w';
     }
@@ -149,7 +153,7 @@ static void writable(int writes, int beside) {
     munmap(place - (beside ? 4096 : 0), length + 4096);
 }
 
-/* Unmaps what is being dropped, and puts memory of its own there: that must stay as it is. */
+/* Maps other memory over pages that are being dropped. That memory must keep its contents. */
 static void replaced(void) {
     size_t lost = 0;
     for (int round = 0; round < 6; round++) {
@@ -170,7 +174,7 @@ static void replaced(void) {
     printf("lost %zu\n", lost);
 }
 
-/* What this process has had read from disks. */
+/* Returns the bytes that were read from disks for this process. */
 static unsigned long long from_disk(void) {
     unsigned long long bytes = 0;
     char line[128];

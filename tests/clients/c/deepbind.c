@@ -1,5 +1,6 @@
-/* A plug-in with a function that the program has, too, is opened so that it prefers its own.
- * Usage: deepbind PLUGIN...    With -DPLUGIN: one; with -DOPENS: one that opens files, too. */
+/* Opens plug-ins with RTLD_DEEPBIND. A plug-in and the program both define `version`, and the
+ * plug-in has to call its own. Usage: deepbind PLUGIN...
+ * With -DPLUGIN this file is a plug-in. With -DOPENS as well, the plug-in also opens a file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// A C++ program that dlopens both libraries, as plug-ins do: what CUDA and NVML say of the first
-// device while this program has a context on it.
+// A C++ program that opens both libraries with dlopen, as plug-ins do. It prints the memory that
+// CUDA and NVML report for the first device while the program has a context on it.
 #include "client.h"
 #include <dlfcn.h>
 #include <stdexcept>

@@ -1,11 +1,14 @@
 /* Prints every answer of cuGetProcAddress and of dlsym, for each name on standard input.
- * Usage: driver_lookups LIBCUDA <names. LIBCUDA is what dlopen is given.
+ * Usage: driver_lookups LIBCUDA <names. LIBCUDA is the name that dlopen opens.
  *
- * A line: NAME FLAGS FUNCTION VERSION:RC/STATUS/SYMBOL ... Consecutive versions with the same answer
- * share one entry, flags with the same answers share one line. FUNCTION is 2 for cuGetProcAddress_v2,
- * n for the same without a status, 1 for cuGetProcAddress. SYMBOL is the exported name at the address,
- * "own:" before it for the preload library's, "-" for NULL, "unwritten" where the caller's pointer was
- * left alone, "hidden" for an address that no library exports. The line NAME dlsym SYMBOL follows. */
+ * Each line is NAME FLAGS FUNCTION VERSION:RC/STATUS/SYMBOL ... Consecutive versions with the same
+ * answer share one entry, and flags with the same answers share one line.
+ * FUNCTION: 2 is cuGetProcAddress_v2, n is cuGetProcAddress_v2 without a status, 1 is
+ * cuGetProcAddress.
+ * SYMBOL: the exported name at the address, with "own:" before it if the preload library exports
+ * it; "-" for NULL; "unwritten" if the call did not write the caller's pointer; "hidden" for an
+ * address that no library exports.
+ * The line NAME dlsym SYMBOL follows. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,8 +24,9 @@ static char untouched;
 typedef int (*get_v2)(const char *, void **, int, unsigned long long, int *);
 typedef int (*get_v1)(const char *, void **, int, unsigned long long);
 
-/* The preload library's entries are not its exported symbols, as it has some for each copy of the
- * driver: the name of one is that under which dlsym gives the same address. */
+/* Names an entry of the preload library. The library has entries for each copy of the driver, so
+ * they are not its exported symbols. The name of an entry is the one for which dlsym returns its
+ * address. */
 static const char *own(void *library, const char *name, void *address) {
     static const char *const ends[] = {"",         "_v2",      "_v3",           "_v4",      "_ptsz",    "_ptds",
                                        "_v2_ptsz", "_v2_ptds", "_v3_ptsz", "WithFlags", "WithParams", "WithParams_ptsz"};
@@ -62,7 +66,7 @@ int main(int count, char **arguments) {
     int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
     if (v2 == NULL || v1 == NULL || init == NULL)
         return 1;
-    init(0); /* fails without a kernel driver; look-ups work all the same */
+    init(0); /* This fails without a kernel driver. Look-ups work nevertheless. */
 
     char name[128], text[200];
     static char lines[FLAGS][ROOM];

@@ -1,7 +1,8 @@
-/* Prints what cuGetProcAddress and cuGetProcAddress_v2 do with NULL for the name or the pointer: for
- * names that are known, unknown, NULL and empty, a version that is too old, and flags that are wrong.
+/* Prints what cuGetProcAddress and cuGetProcAddress_v2 do when the name or the pointer is NULL. The
+ * names are known, unknown, NULL and empty; some versions are too old, and some flags are wrong.
  * Usage: driver_nulls LIBCUDA
- * A line: NAME POINTER VERSION FLAGS FUNCTION RC FOUND, or "signal N" where the process has ended. */
+ * Each line is NAME POINTER VERSION FLAGS FUNCTION RC FOUND. "signal N" stands for RC FOUND if the
+ * call ended its process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@ typedef int (*get_v1)(const char *, void **, int, unsigned long long);
 static get_v2 v2;
 static get_v1 v1;
 
-/* In a child, because it may die. */
+/* Makes the call in a child, because it may crash. */
 static void ask(const char *name, int pointer, int version, int flags, int function) {
     printf("%s %s %d %d %d ", name == NULL ? "NULL" : *name ? name : "\"\"", pointer ? "pointer" : "NULL", version, flags,
            function);

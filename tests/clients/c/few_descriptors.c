@@ -1,5 +1,6 @@
-/* A program that has used up its descriptors when it makes its first calls of CUDA, and tries again with some free.
- * Prints the codes of the three calls, and the numbers in MiB, twice. */
+/* Uses up its descriptors after cuInit, and makes its next calls of CUDA then. It repeats them when
+ * descriptors are free again, and once more later. Each time it prints the codes of the three
+ * calls, and the numbers in MiB. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

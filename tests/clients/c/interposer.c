@@ -1,5 +1,5 @@
-/* A library that hooks dlsym the way others do: it finds libc's by dlvsym, asks that for the
- * next one after itself, and forwards plainly. It counts what went through it. */
+/* A library that hooks dlsym as other tools do. It finds libc's dlsym by dlvsym, and asks it for
+ * the next dlsym after this library. It forwards each call to that one and counts the calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

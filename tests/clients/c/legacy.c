@@ -1,4 +1,5 @@
-/* The 32-bit functions of 2008, each out-parameter between two words that must stay as they are. */
+/* Calls the 32-bit functions of 2008. Each out-parameter lies between two words that must not
+ * change. */
 #include "client.h"
 
 int cuMemGetInfo(unsigned *free_bytes, unsigned *total);

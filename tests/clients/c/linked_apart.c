@@ -1,5 +1,6 @@
-/* A library that is linked to the driver, opened in a namespace of its own: the total that it sees.
- * Compiled twice: with PLUGIN the library, without it the program. Usage: linked_apart PLUGIN. */
+/* Opens a library that is linked to the driver, in a linker namespace of its own. Prints the total
+ * that the library sees. This file is compiled twice: with -DPLUGIN it is the library, without it
+ * the program. Usage: linked_apart PLUGIN. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A program linked with -lcuda: the memory of every device, idle, with a context, and holding. */
+/* A program linked with -lcuda. Prints the memory of every device: without a context, with one,
+ * with memory allocated, and after that is freed. */
 #include "client.h"
 
 static void tell(const char *uuid, const char *when)

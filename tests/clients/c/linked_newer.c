@@ -1,6 +1,6 @@
-/* A program linked to a function that drivers before R550 lack: cuGreenCtxCreate, which the preload
- * library exports too, or with -DOTHER cuGreenCtxRecordEvent, which it does not. Prints the answer of
- * a call before cuInit. */
+/* A program linked to a function that drivers before R550 lack. That is cuGreenCtxCreate, which the
+ * preload library exports too. With -DOTHER it is cuGreenCtxRecordEvent, which the library does not
+ * export. Prints the code of a call before cuInit. */
 #include <stddef.h>
 #include <stdio.h>
 

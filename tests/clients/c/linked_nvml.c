@@ -1,4 +1,5 @@
-/* A program linked with -lnvidia-ml: what NVML says of every device and MIG instance. */
+/* A program linked with -lnvidia-ml. Prints the memory that NVML reports for every device and MIG
+ * instance. */
 #include "client.h"
 
 static void tell(void *device)

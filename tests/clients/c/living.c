@@ -1,5 +1,6 @@
-/* How many bytes of a process's own memory its living allocations take: so many of one kind, besides one that was there
- * before. Says by how much the process has grown, and how much less the device has free, in bytes.
+/* Measures how many bytes of a process's own memory its living allocations take. Makes one
+ * allocation that is not measured, and then COUNT of the same kind. Prints, in bytes, by how much
+ * the process has grown, and how much less the device has free.
  * Usage: living linear|small|physical|mapped|array COUNT */
 #include "worker.h"
 #include <fcntl.h>
@@ -10,7 +11,8 @@
 
 static word living[MOST + 1], mapped[MOST + 1];
 
-/* What is resident of memory that no file has. smaps_rollup counts page by page; status does not. */
+/* Returns the resident bytes of memory that no file backs. smaps_rollup counts page by page; status
+ * does not. */
 static long anonymous(void)
 {
     static char text[8192];

@@ -1,4 +1,4 @@
-/* Loads the libcudart that it is given by path, and asks it for devices and memory. */
+/* Loads the libcudart at the given path, and queries it for devices and memory. */
 #include <dlfcn.h>
 #include <stdio.h>
 

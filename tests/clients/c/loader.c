@@ -1,5 +1,6 @@
-/* Model files, used in every way that could be taken for another: one case by name, one line for each moment
- * that matters, with what is in the page cache then. Usage: loader CASE MODEL [OTHER] */
+/* Uses model files in every way that the library could mistake for another. Runs the case that CASE
+ * names. At each moment that matters it prints how much of the model is in the page cache.
+ * Usage: loader CASE MODEL [OTHER] */
 #include "loader.h"
 #include <pthread.h>
 #include <sched.h>
@@ -12,7 +13,7 @@ static size_t length;
 
 static void say(const char *when) { printf("%s: %s\n", when, cached(model)); }
 
-/* llama.cpp's pattern: mapped whole, unmapped in fragments, other memory where fragments were. */
+/* Maps the whole file and unmaps it in fragments, as llama.cpp does. Other memory takes a gap. */
 static void fragments(void) {
     FILE *file = fopen64(model, "rb");
     int fd = fileno(file);
@@ -22,7 +23,7 @@ static void fragments(void) {
     uint64_t sum = touch(place, length);
     munmap(place, MIB);
     munmap(place + length - MIB, MIB);
-    /* What lies in the gap now is another's, and goes again. */
+    /* Maps other memory in the gap, and unmaps it again. */
     void *gap = mmap(place, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (gap != place)
         die("gap");
@@ -65,7 +66,8 @@ static void ranges(void) {
     }
 }
 
-/* The program closes everything, and opens something else where our own descriptor was. */
+/* Closes every descriptor, the library's own included, and opens other files under the numbers that
+ * become free. */
 static void closes_ours(void) {
     const unsigned char *place = map(model, length, MAP_PRIVATE);
     touch(place, length);
@@ -82,7 +84,7 @@ static void closes_ours(void) {
     printf("one more than it knew of: %d, still its own: %d, other: %s\n", before, good, cached(other));
 }
 
-/* Closes without libc. */
+/* Closes a descriptor without libc. */
 static void close_unseen(int fd) {
 #ifdef __x86_64__
     long answer;
@@ -95,7 +97,7 @@ static void close_unseen(int fd) {
         die("close");
 }
 
-/* A number that is closed behind our back belongs to the next file. */
+/* Closes a descriptor behind the library's back. Its number then belongs to the next file. */
 static void stale(void) {
     int fd = open(model, O_RDONLY);
     close_unseen(fd);
@@ -141,7 +143,8 @@ static void forks(void) {
     fflush(stdout);
     pid_t parent = getpid();
     if (!fork()) {
-        /* A pipe's end is closed, and seen to be, before its process is gone: only then is the child another's. */
+        /* A reader can see the end of the parent's output before the parent is gone. The child has
+         * a new parent only after that. */
         while (getppid() == parent)
             usleep(1000);
         munmap((void *)place, length);
@@ -152,7 +155,7 @@ static void forks(void) {
     _exit(0);
 }
 
-/* A child of vfork has its parent's memory, and descriptors of its own. */
+/* A child of vfork shares its parent's memory, and has descriptors of its own. */
 static void vforks(void) {
     int fd = open(model, O_RDONLY);
     char *part = malloc(MIB);
@@ -169,7 +172,7 @@ static void vforks(void) {
     printf("the child has closed it: %s\n", resident(model) ? "some" : "none");
     close(fd);
     say("so has the parent");
-    /* The child is the first that sees a model. */
+    /* This child opens the model before its parent does. */
     child = vfork();
     if (child == 0) {
         close(open(model, O_RDONLY));
@@ -182,7 +185,7 @@ static void vforks(void) {
     say("and again");
 }
 
-/* What is inherited by exec: nothing of ours. */
+/* A program that exec starts inherits no descriptor of the library. */
 static void execs(void) {
     const unsigned char *place = map(model, length, MAP_PRIVATE);
     touch(place, MIB);
@@ -233,7 +236,7 @@ static void *churn(void *seed) {
         close(fd);
         if (place == MAP_FAILED)
             die("mmap");
-        /* No reading ahead that is still on its way when the file is dropped. */
+        /* Prevents readahead that is still in progress when the file is dropped. */
         madvise(place, whole, MADV_RANDOM);
         touch(place, whole / 16);
         size_t first = rand_r(&random) % pieces;
@@ -254,7 +257,8 @@ static void threads(void) {
     printf("descriptors: %d\n", open_descriptors());
 }
 
-/* Locks stay what they are without us, while the file is mapped and when it no longer is. */
+/* Returns whether another process finds OTHER locked. The library must not change that, neither
+ * while the file is mapped nor after it is unmapped. */
 static int locked_for_others(void) {
     fflush(stdout);
     pid_t child = fork();
@@ -294,7 +298,7 @@ static void locks_by_lockf(void) {
     printf(", for others: %d\n", locked_for_others());
 }
 
-/* A stream that goes on with another file has closed this one. */
+/* freopen closes the stream's file when it opens another. */
 static void freopens(void) {
     char *part = malloc(MIB);
     FILE *file = fopen(model, "rb");
@@ -309,7 +313,7 @@ static void freopens(void) {
     free(part);
 }
 
-/* Numbers that few programs come to. */
+/* Uses descriptor numbers that few programs reach. */
 static void high(void) {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -335,7 +339,7 @@ static int in_new_pids(void *fd) {
     _exit(0);
 }
 
-/* A child that has its parent's memory, and numbers of processes that are its own. */
+/* Starts a child that shares its parent's memory, in a PID namespace of its own. */
 static void apart(void) {
     static char stack[64 << 10];
     int fd = open(model, O_RDONLY);
@@ -361,13 +365,13 @@ static void moves(void) {
     if (place != room)
         die("mremap");
     printf("moved: %s\n", resident(model) ? "some" : "none");
-    /* Something else is mapped in its place. */
+    /* Maps other memory in its place. */
     if (mmap(place, length - MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place)
         die("mmap");
     say("replaced");
 }
 
-/* Counts what is allocated, by being the allocator. */
+/* Replaces malloc, to count the allocations. */
 static volatile long allocations;
 extern void *__libc_malloc(size_t);
 void *malloc(size_t size) {

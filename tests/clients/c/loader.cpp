@@ -1,4 +1,4 @@
-/* Reads a file by std::ifstream, says how many bytes and their sum, and waits. */
+/* Reads a file by std::ifstream, prints its length and a checksum, and waits for end of input. */
 #include <cstdint>
 #include <cstdio>
 #include <fstream>

@@ -1,4 +1,5 @@
-/* What the programs that load models share: what is resident of a file, what is open, ways to end. */
+/* Functions that the programs that load models share: they measure the page cache, count
+ * descriptors, read and map files, and exit. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +29,8 @@ __attribute__((unused)) static size_t size_of(const char *path) {
     return (size_t)stat.st_size;
 }
 
-/* Bytes in the page cache, asked by ways that no preload sees. Only the owner of a file is told the truth. */
+/* Returns how many bytes of a file are in the page cache, by system calls that no preload sees. The
+ * kernel reports the truth only to the owner of the file. */
 __attribute__((unused)) static size_t resident(const char *path) {
     size_t length = size_of(path), pages = (length + 4095) / 4096, count = 0;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY);
@@ -44,8 +46,9 @@ __attribute__((unused)) static size_t resident(const char *path) {
     return count * 4096;
 }
 
-/* "none", MiB, or "all" where only what the kernel itself may have taken is missing. A page that the kernel is just reading ahead
- * cannot be dropped, and stays: a sixteenth of the file is as good as none. */
+/* Returns how much of a file is in the page cache: "none", a number of MiB, or "all".
+ * "all" is more than three quarters of the file, because the kernel itself may evict some of it.
+ * "none" is up to a sixteenth, because pages that the kernel is reading ahead cannot be dropped. */
 __attribute__((unused)) static const char *cached(const char *path) {
     static char text[32];
     size_t bytes = resident(path);
@@ -57,7 +60,7 @@ __attribute__((unused)) static const char *cached(const char *path) {
     return text;
 }
 
-/* Descriptors of this process. */
+/* Returns the number of open descriptors of this process. */
 __attribute__((unused)) static int open_descriptors(void) {
     int count = 0;
     for (int fd = 0; fd < 4096; fd++)

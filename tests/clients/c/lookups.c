@@ -1,4 +1,4 @@
-/* Every way in which a program can look a symbol or a library up, and what it gets. */
+/* Looks up symbols and libraries in every way that a program can, and prints what it finds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@ static const char *home_of(void *address)
     return slash == NULL ? info.dli_fname : slash + 1;
 }
 
-/* What dlerror says after the name of the object: glibc names the one that asked, and a library
- * that looks again on a program's behalf is named in its place. */
+/* Returns the message of dlerror without the name of an object at its start. glibc names the object
+ * that called. If a library repeats the look-up for a program, glibc names that library instead. */
 static const char *error(void)
 {
     const char *said = dlerror(), *colon = said == NULL ? NULL : strstr(said, ": ");
@@ -30,7 +30,7 @@ int main(void)
 {
     void *self = dlopen(NULL, RTLD_NOW);
     void *math = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
-    /* atoi through a volatile pointer: the compiler knows it otherwise. */
+    /* Calls atoi by a volatile pointer. Otherwise the compiler would compute the result itself. */
     int (*volatile number)(const char *) = atoi;
     printf("atoi %d\n", number("10"));
     printf("cos %s\n", home_of(dlsym(math, "cos")));
@@ -45,7 +45,7 @@ int main(void)
     printf("says %s\n", error());
     printf("no library %p\n", dlopen("libnothing.so.9", RTLD_NOW));
     printf("says %s\n", error());
-    /* Found by this program's own RUNPATH, $ORIGIN/beside. */
+    /* This program's own RUNPATH, $ORIGIN/beside, has the library. */
     void *beside = dlopen("libbeside.so", RTLD_NOW);
     printf("beside %s\n", beside == NULL ? error() : "found");
     return 0;

@@ -1,5 +1,6 @@
-/* A library that is linked to the driver and looks functions of it up by dlsym, opened in a namespace of its own: the
- * total that it sees. Compiled twice: with PLUGIN the library, without it the program.
+/* Opens a library in a linker namespace of its own. The library is linked to the driver, and looks
+ * up one of its functions by dlsym. Prints the total that the library sees. This file is compiled
+ * twice: with -DPLUGIN it is the library, without it the program.
  * Usage: lookups_apart PLUGIN default|next|handle. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,12 +1,12 @@
-/* What a preload could change in a process: who handles its signals, its umask, the files of its
- * folder, the globals of its own libraries. Printed before and after the driver was used. */
+/* Prints the state of a process that a preload could change, before and after it uses the driver:
+ * the signals that are handled, the umask, the number of files in its folder, and its globals. */
 #include "client.h"
 #include <dirent.h>
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/stat.h>
 
-/* Names that are anybody's to use. */
+/* Global names that any program may use. */
 int mutex = 7, initialized = 7;
 int round_up(int bytes)
 {

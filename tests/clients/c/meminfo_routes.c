@@ -1,4 +1,4 @@
-/* Reads the host's memory by every way that programs take, and prints what each was told.
+/* Reads the host's memory in every way that programs use, and prints the answer of each.
    Usage: meminfo_routes [FILE_NAMED_MEMINFO_THAT_IS_NOT_THE_HOSTS] */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What FORTIFY makes of open(path, flags); declared in no header. */
+/* FORTIFY turns open(path, flags) into calls of these functions. No header declares them. */
 int __open_2(const char *, int);
 int __open64_2(const char *, int);
 int __openat_2(int, const char *, int);
@@ -41,7 +41,7 @@ static void by_descriptor(const char *route, int fd)
         printf("%s error=%d\n", route, errno);
         return;
     }
-    /* In small pieces, as a shell does. */
+    /* Reads in small pieces, as a shell does. */
     while ((got = read(fd, text + length, 100)) > 0)
         length += got;
     tell(route, text);
@@ -68,7 +68,7 @@ static void handler(int signal)
     in_handler = open("/proc/meminfo", O_RDONLY);
 }
 
-/* Whether what a descriptor is said to be is what the path is said to be, by every way to ask. */
+/* Prints whether every function that describes a descriptor agrees with stat of the path. */
 static void compare(int fd)
 {
 #ifdef __x86_64__
@@ -96,7 +96,7 @@ static void compare(int fd)
                           said[which].st_size == path.st_size && said[which].st_mode == path.st_mode);
     printf(" %d", said64.st_dev == path.st_dev && said64.st_ino == path.st_ino && said64.st_nlink == path.st_nlink);
     printf(" %d\n", more.stx_ino == path.st_ino && more.stx_size == 0 && more.stx_mode == path.st_mode);
-    /* And another file in memory is what it is, and a descriptor of nothing none. */
+    /* Another memory file keeps its own description, and fstat of no descriptor fails. */
     int other = memfd_create("other", 0);
     fstat(other, &said[0]);
     errno = 0;
@@ -106,7 +106,8 @@ static void compare(int fd)
     close(duplicate);
 }
 
-/* The first look of all, on the stack that a signal handler may count on, with nothing below it. */
+/* Opens the file for the first time in a signal handler. The handler's stack has the size that a
+ * handler may count on, and nothing is mapped below it. */
 static void look_in_a_handler(void)
 {
     enum { PAGE = 4096, STACK = 8192 };
@@ -165,7 +166,7 @@ int main(int argc, char **argv)
     printf("sysconf total=%ld free=%ld\n", sysconf(_SC_PHYS_PAGES) * (page / 1024), sysconf(_SC_AVPHYS_PAGES) * (page / 1024));
     printf("get_phys_pages total=%ld free=%ld\n", get_phys_pages() * (page / 1024), get_avphys_pages() * (page / 1024));
 
-    /* What must not change. */
+    /* The library must not change what follows. */
     if (argc > 1) {
         char text[64] = "";
         int other = open(argv[1], O_RDONLY);
@@ -184,7 +185,7 @@ int main(int argc, char **argv)
         read(fd, again[turn], 40);
     }
     printf("the same again %d\n", strcmp(again[0], again[1]) == 0 && again[0][0] == 'M');
-    /* However many have been opened since. */
+    /* The descriptor keeps its description, however many have been opened since. */
     int many[40];
     for (int which = 0; which < 40; which++)
         many[which] = open("/proc/meminfo", O_RDONLY);

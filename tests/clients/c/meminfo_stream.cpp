@@ -1,4 +1,4 @@
-// Reads the host's memory as C++ programs do, and prints the lines that matter.
+// Reads /proc/meminfo as C++ programs do, and prints its first three lines.
 #include <fstream>
 #include <iostream>
 #include <string>

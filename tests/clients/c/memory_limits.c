@@ -1,8 +1,10 @@
-/* The driver's own limits of a cgroup on the first GPU, as NVIDIA's container toolkit sets them: by NVML alone.
+/* Reads and sets the limits that the driver itself enforces on a cgroup, on the first GPU. Uses
+ * only NVML, as NVIDIA's container toolkit does.
  * Usage: memory_limits get CGROUP             prints CODE SOFT HARD USED
  *        memory_limits set CGROUP SOFT HARD   prints CODE
- *        memory_limits info                   prints both versions of the memory: CODE TOTAL FREE USED, twice
- * "absent" instead of a code: libnvidia-ml.so.1 has no such function. */
+ *        memory_limits info                   prints CODE TOTAL FREE USED, for both versions of
+ *                                             nvmlDeviceGetMemoryInfo
+ * "absent" in place of a code means that libnvidia-ml.so.1 has no such function. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

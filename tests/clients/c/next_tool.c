@@ -1,5 +1,6 @@
-/* A library that defines a function which others may define too, and asks for the next one: what
- * an OpenMP runtime does with `ompt_start_tool`. Finding itself, it would call itself for ever. */
+/* A library that defines a function that other libraries may define too, and calls the next one. An
+ * OpenMP runtime does so with `ompt_start_tool`. If the look-up found this library's own function,
+ * the function would call itself for ever. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

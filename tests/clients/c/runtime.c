@@ -1,5 +1,6 @@
-/* A program of the CUDA runtime, linked dynamically or statically (CUDART_MAJOR says to which):
- * the memory of every device, with a context, and holding. */
+/* A program of the CUDA runtime, linked dynamically or statically. CUDART_MAJOR is the runtime's
+ * major version. Prints the memory of every device: with a context, with memory allocated, and
+ * after that is freed. */
 #include "client.h"
 #include <string.h>
 
@@ -15,7 +16,7 @@ int cudaGetDeviceProperties_v2(void *properties, int device);
 int cudaGetDeviceProperties(void *properties, int device);
 #endif
 
-/* Where cudaDeviceProp has its parts, the same in CUDA 11, 12 and 13. */
+/* The offsets of two members of cudaDeviceProp. They are the same in CUDA 11, 12 and 13. */
 enum { UUID = 256, TOTAL_GLOBAL_MEM = 288 };
 
 static void tell(const char *uuid, const char *when)

@@ -1,5 +1,6 @@
-/* A program that puts itself under a filter of system calls which allows what the program itself needs to go on with
- * a model file, and ends it for anything else. Usage: sandbox CASE prctl|syscall MODEL */
+/* Installs a filter of system calls, and goes on with a model file. The filter allows the calls
+ * that the program itself makes, and kills the process at any other.
+ * Usage: sandbox CASE prctl|syscall MODEL */
 #include "loader.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -46,7 +47,7 @@ static void tell(const char *line) {
         _exit(3);
 }
 
-/* All that a loader does, within what is allowed. */
+/* Does all that a loader does, by allowed system calls only. */
 static void use(void) {
     static char part[64 << 10];
     int fd = open(model, O_RDONLY), twin = dup(fd);
@@ -62,7 +63,7 @@ static void use(void) {
     close(twin);
 }
 
-/* The host's memory, said once the filter is there. */
+/* Prints the host's memory, after the filter is installed. */
 static void host(void) {
     static char text[64];
     struct sysinfo info;
@@ -93,7 +94,8 @@ static void mapped(void) {
     host();
 }
 
-/* The helper is called for 16 MiB, and drops what is more than 128 behind. */
+/* Reads `mib` MiB of the model. The library calls its helper for every 16 MiB. The helper drops
+ * what is more than 128 MiB behind. */
 static void read_some(int mib) {
     char *part = malloc(MIB);
     int fd = open(model, O_RDONLY);
@@ -104,7 +106,7 @@ static void read_some(int mib) {
     free(part);
 }
 
-/* What was read is just being dropped. */
+/* Installs the filter while the library drops what was read. */
 static void behind(void) {
     for (int round = 0; round < 5; round++) {
         if (!fork()) {
@@ -140,7 +142,7 @@ static void all_go_on(void) {
             sched_yield();
 }
 
-/* A filter that all threads get, while they are at the file. */
+/* Installs a filter for all threads while they use the file. */
 static void threads(void) {
     for (intptr_t at = 0; at < THREADS; at++) {
         pthread_t thread;
@@ -159,14 +161,14 @@ static void load(void) {
     printf("loaded: %s\n", cached(model));
 }
 
-/* Not installed: nothing has changed. */
+/* A filter that cannot be installed changes nothing. */
 static void refused(void) {
     long answer = install(NULL, 0);
     printf("refused: %ld, errno: %d\n", answer, errno);
     load();
 }
 
-/* A child of vfork has a filter of its own. */
+/* A filter that a child of vfork installs is not its parent's. */
 static void child(void) {
     load();
     pid_t pid = vfork();
@@ -180,7 +182,7 @@ static void child(void) {
     load();
 }
 
-/* A second thread would be in the way of new namespaces. */
+/* With a second thread the kernel would refuse new namespaces. */
 static void namespaces(void) {
     for (int round = 0; round < 5; round++) {
         int old = open("/proc/self/ns/mnt", O_RDONLY);
@@ -207,7 +209,8 @@ static void namespaces(void) {
     printf("five children have new namespaces\n");
 }
 
-/* Credentials are each thread's own: after any of these no thread may be left that has not given up what the program has. */
+/* Each thread has its own credentials. After any of these calls, no thread may be left that still
+ * has what the program has given up. */
 static const char *const GIVEN_UP[] = {"setuid",    "seteuid",   "setreuid",   "setresuid",    "setfsuid", "setgid",    "setegid",
                                        "setregid",  "setresgid", "setfsgid",   "setgroups",    "capset",   "bounding",  "ambient",
                                        "securebits", "nonewprivs", "initgroups", "landlock"};
@@ -243,7 +246,7 @@ static long give_up(const char *what) {
     if (!strcmp(what, "initgroups"))
         return initgroups("nobody", 65534);
     if (!strcmp(what, "landlock"))
-        return syscall(446, -1, 0); /* landlock_restrict_self, which is refused here. */
+        return syscall(446, -1, 0); /* landlock_restrict_self. The kernel refuses this call. */
     die(what);
     return -1;
 }
@@ -271,7 +274,7 @@ static void credentials(void) {
     }
 }
 
-/* libuv's way. */
+/* Closes and maps files by syscall, as libuv does. */
 static void closes(void) {
     char *part = malloc(MIB);
     int fd = open(model, O_RDONLY);
@@ -280,7 +283,7 @@ static void closes(void) {
     if (syscall(SYS_close, fd) || syscall(SYS_close, fd) != -1 || errno != EBADF)
         die("close");
     printf("closed: %s\n", cached(model));
-    /* Six arguments, of which the last is on the stack. */
+    /* This call has six arguments, and the last one is passed on the stack. */
     int again = open(model, O_RDONLY);
     void *place = (void *)syscall(SYS_mmap, NULL, MIB, PROT_READ, MAP_PRIVATE, again, length - MIB);
     unsigned char last;
@@ -290,7 +293,7 @@ static void closes(void) {
     close(again);
 }
 
-/* That the filter is one. */
+/* Proves that the filter works: getppid is not allowed, so the call kills the process. */
 static void proof(void) {
     sandbox(0);
     tell("filtered\n");

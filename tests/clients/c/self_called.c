@@ -1,4 +1,5 @@
-/* What is free before, while and after there is memory that the driver gets from itself. */
+/* Prints the free memory before, during and after an allocation for which the driver calls its own
+ * exported functions. */
 #include <stddef.h>
 #include <stdio.h>
 

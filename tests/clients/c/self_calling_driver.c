@@ -1,5 +1,6 @@
-/* A driver that is not linked -Bsymbolic, and whose functions call each other by their exported
- * names, under a lock of its own: a preload that stands in for them is called from within. */
+/* A driver that is linked without -Bsymbolic. Its functions call each other by their exported names
+ * while they hold the driver's own lock. The driver therefore calls a preload that replaces these
+ * functions. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* Interrupts the library while it loads the slice, and allocates 1 GiB in the signal handler, with no address space
- * left: the library has no memory to load the slice a second time. Prints the codes of that allocation and of the
- * interrupted one. */
+/* Interrupts the library while it loads the slice, and allocates 1 GiB in the signal handler, with
+ * no address space left: the library has no memory to load the slice a second time. Prints the
+ * codes of that allocation and of the interrupted one. */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -45,7 +45,7 @@ static void interrupt(int number, siginfo_t *info, void *context) {
         interrupting = 0;
         interrupting = allocate_without_memory();
     }
-    /* The call that was trapped, fstat, is made by its other name. */
+    /* The filter has trapped fstat. newfstatat does the same, and the filter allows it. */
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     (void)info;
     registers[REG_RAX] = syscall(SYS_newfstatat, (int)registers[REG_RDI], "", registers[REG_RSI], 0x1000);

@@ -1,4 +1,5 @@
-/* Per-thread streams: which functions cuGetProcAddress gives for the flags of both kinds. */
+/* Prints whether cuGetProcAddress returns one function or two for the flags of the legacy stream
+ * and of per-thread streams. */
 #include "client.h"
 
 int cuGetProcAddress_v2(const char *name, void **function, int version, unsigned long long flags, int *status);

@@ -1,4 +1,5 @@
-/* Four threads, each with its own context on the first device: all see the same numbers, at once. */
+/* Starts four threads, each with its own context on the first device. All have to see the same
+ * numbers at the same time. */
 #include "client.h"
 #include <pthread.h>
 

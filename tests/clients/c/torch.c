@@ -1,5 +1,5 @@
-/* A program that allocates by the stand-in for PyTorch's allocator, beside it, and while it captures a graph; it does
- * what its standard input says, one line each, and answers as the worker does. */
+/* Allocates through the stand-in for PyTorch's allocator, without it, and while it captures a
+ * graph. Each line of standard input is one operation. Answers have the form of the worker's. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <stdint.h>
@@ -31,13 +31,14 @@ static int tensors[THINGS];
 static void *plain[THINGS];
 static void *stream, *graph;
 
-/* Where the last churn has had its pieces. */
+/* The pieces that the last churn allocated. */
 static struct {
     char **pieces;
     size_t count;
 } churned;
 
-/* How much of that is still there, in MiB: what malloc keeps, and nothing else of the process. */
+/* Returns how many MiB of these pieces are still resident. That is the memory that malloc keeps,
+ * and no other memory of the process. */
 static size_t kept(void)
 {
     size_t pages = 0;
@@ -49,7 +50,7 @@ static size_t kept(void)
     return pages * SMALL >> 20;
 }
 
-/* Much small memory, of which only the last piece stays in use: malloc keeps the rest. */
+/* Allocates many small pieces and frees all but the last. malloc keeps the freed ones. */
 static void churn(size_t mebibytes)
 {
     if (churned.count)

@@ -1,5 +1,6 @@
-/* Uses libc's functions on a file, in the program's own namespace or in one of dlmopen's; and says which
- * functions this libc has. With -DPLUGIN it is the library that does so.
+/* Uses libc's functions on a file, in the program's own linker namespace (here) or in a new one
+ * (apart). `absent` prints which newer functions this libc has. With -DPLUGIN this file is the
+ * library that uses the functions.
  * Usage: userland here|apart PLUGIN FILE | userland absent */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ void use(const char *file)
     fflush(stdout);
 }
 #else
-/* These came with glibc 2.28, 2.28, 2.33 and 2.34. */
+/* These functions came with glibc 2.28, 2.28, 2.33 and 2.34. */
 static const char *const NEW[] = {"fcntl64", "statx", "fstat", "close_range"};
 extern int fcntl64(int, int, ...) __attribute__((weak));
 extern int close_range(unsigned, unsigned, int) __attribute__((weak));

@@ -1,5 +1,5 @@
-/* Calls every function that is named on standard input on a machine without a GPU, and prints its
- * code. Every argument is a page of zeros, so that nothing depends on the function's own signature.
+/* Runs on a machine without a GPU. Calls every function that standard input names, and prints its
+ * code. Every argument points to zeros, so that the function's own signature does not matter.
  * Usage: without_device LIBRARY <names */
 #define _GNU_SOURCE
 #include <dlfcn.h>

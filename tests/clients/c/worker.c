@@ -1,9 +1,10 @@
-/* A worker: does what its standard input says, and answers every line with one line.
+/* A worker: runs the operations on its standard input, and answers every line with one line.
  *
- * A line is `<thread> <operation> <numbers>`; the answer is `<thread> <operation> <code> <what else>`.
- * Every thread does its own lines in their order, several threads do theirs at the same time.
- * Thread 0 also has `hatch COUNT` (children that allocate for ever), `cull` (kills them) and
- * `become` (starts this program again, in the same process, which then gives the answer). */
+ * A line is `<thread> <operation> <numbers>`; the answer is `<thread> <operation> <code> <values>`.
+ * Every thread runs its own lines in their order. Several threads run at the same time.
+ * Thread 0 has three more operations. `hatch COUNT` starts children that allocate for ever, and
+ * `cull` kills them. `become` starts this program again in the same process; the new program
+ * answers. */
 #include "worker.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@ static int pipes[THREADS][2];
 static pid_t brood[BROOD];
 static int hatched;
 
-/* Takes and gives back memory of every kind, until it is killed. */
+/* Allocates and frees memory of every kind, until it is killed. */
 static void flutter(unsigned seed)
 {
     static const char *const operations[] = {"alloc", "alloc", "create", "async", "array", "context", "pitch"};
@@ -36,7 +37,7 @@ static void flutter(unsigned seed)
     }
 }
 
-/* Children that start to allocate; comes back when all of them have their driver. */
+/* Starts children that allocate, and returns when the driver is started in all of them. */
 static int hatch(int count, unsigned seed)
 {
     int ready[2];
@@ -93,7 +94,7 @@ static void answer(int thread, const char *line)
         code = operate(operation, n, line, said);
     char whole[400];
     int length = sprintf(whole, "%d %s %d%s\n", thread, operation, code, said);
-    /* One write: the answers of several threads do not mix. */
+    /* Writes in one call, so that the answers of several threads do not mix. */
     if (write(STDOUT_FILENO, whole, (size_t)length) != length)
         _exit(3);
 }

@@ -1,5 +1,5 @@
-/* What the worker calls: the driver's allocating functions, written down from its documentation,
- * and what it remembers of each thing that it holds. */
+/* Declarations for the worker: the driver's allocating functions, written down from its
+ * documentation, and the record of each thing that the worker holds. */
 #ifndef WORKER_H
 #define WORKER_H
 
@@ -41,7 +41,7 @@ struct graph_allocation {
     size_t access_count, bytes;
     word at;
 };
-/* As many graphs in graphs. */
+/* The most graphs that are nested in each other. */
 #define GRAPHS 16
 struct instantiation {
     word flags;
@@ -124,7 +124,7 @@ enum kind {
     HOST
 };
 
-/* One thing that is held, under the number that the script gave it. */
+/* A thing that the worker holds. The script gives each thing its number. */
 struct thing {
     enum kind kind;
     word at;
@@ -134,7 +134,7 @@ struct thing {
 #define THINGS 65536
 extern struct thing things[THINGS];
 
-/* Does one operation of one line; writes what it says besides the driver's code into `said`. */
+/* Runs the operation of one line. Returns the driver's code and writes other values to `said`. */
 int operate(const char *operation, const size_t numbers[4], const char *words, char said[256]);
 
 /* Starts the driver in this process and makes the device's primary context current. */

@@ -1,4 +1,4 @@
-/* The worker's operations: each is one call of the driver, or what a program does around it. */
+/* The worker's operations: each makes one call of the driver, with the steps that it needs. */
 #include "worker.h"
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -71,8 +71,8 @@ static int let_go(struct thing *thing)
     }
 }
 
-/* Launches a graph that allocates, which is the child of as many others and gets its memory when
- * it is launched, or is uploaded before. */
+/* Launches a graph that allocates, nested in `depth` other graphs. The graph gets its memory at the
+ * launch; with `upload` it is uploaded before. */
 static int graph(size_t number, size_t bytes, size_t depth, int upload)
 {
     struct graph_allocation wanted = {.type = 1, .location = 1, .id = ordinal, .bytes = bytes};
@@ -123,7 +123,7 @@ static int mapping(size_t number, const struct thing *of)
     return keep(number, MAPPING, address, of->bytes, 0);
 }
 
-/* Makes pools and destroys them; each is the device's current pool for a moment. */
+/* Creates and destroys pools. Every second one is the device's current pool for a moment. */
 static int churn(size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -142,7 +142,7 @@ static int churn(size_t count)
     return 0;
 }
 
-/* Takes memory from the current pool, gives it back, and waits for it, over and over. */
+/* Allocates from the current pool, frees the memory and synchronises, `count` times. */
 static int synchronise(size_t count, size_t bytes)
 {
     for (size_t i = 0; i < count; i++) {
@@ -158,7 +158,7 @@ static int synchronise(size_t count, size_t bytes)
     return 0;
 }
 
-/* Imports what a descriptor of another process stands for. */
+/* Imports the memory that a descriptor of another process refers to. */
 static int import_descriptor(size_t number, size_t pid, size_t descriptor)
 {
     char path[64];
@@ -172,7 +172,8 @@ static int import_descriptor(size_t number, size_t pid, size_t descriptor)
     return keep(number, PHYSICAL, handle, 0, code);
 }
 
-/* A child that never saw the parent's driver: starts it, takes memory, and leaves without a word. */
+/* Forks a child that has never used the parent's driver. The child starts the driver, allocates,
+ * and exits without freeing. Returns its status. */
 static int child_takes(size_t bytes)
 {
     pid_t child = fork();
@@ -198,7 +199,7 @@ static int nvml_lists(unsigned room, char said[256])
     return (int)room * 0 - 1;
 }
 #else
-/* The first device of NVML, which is started when it is first wanted. */
+/* Looks up the first device of NVML. The first call initialises NVML. */
 static int nvml_device(void **device)
 {
     static void *found;
@@ -223,7 +224,8 @@ static int nvml_says(char said[256])
     return code;
 }
 
-/* Says how many processes NVML lists where `room` of them fit, and each with its bytes. */
+/* Asks NVML for a list of processes that has room for `room`. Writes the count, and the pid and
+ * bytes of each. */
 static int nvml_lists(unsigned room, char said[256])
 {
     void *device;
@@ -240,8 +242,8 @@ static int nvml_lists(unsigned room, char said[256])
 
 #endif
 
-/* Allocates many, frees them first in first out or (`last`) last in first out, and says how many
- * nanoseconds an allocation and a free took. */
+/* Makes `count` allocations and frees them, the oldest first, or with `last` the newest first.
+ * Writes how many nanoseconds an allocation and a free took. */
 static int pile(size_t count, size_t bytes, size_t last, char said[256])
 {
     struct timespec t[3];
@@ -272,7 +274,7 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
     void *handle = NULL;
     size_t other = 0, total = 0;
     int code;
-    /* `!operation` is for a thread that nobody has given a context. */
+    /* `!operation` runs without making a context current in this thread. */
     if (*operation == '!')
         operation++;
     else
@@ -427,7 +429,7 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return keep(n[0], IMPORT, at, 0, code);
     }
     if (IS("host")) {
-        /* Memory that the driver knows nothing of. */
+        /* Allocates host memory that the driver does not know. */
         void *place = mmap(NULL, n[1], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (place == MAP_FAILED)
             return -1;
@@ -435,7 +437,7 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return keep(n[0], HOST, (word)(uintptr_t)place, n[1], 0);
     }
     if (IS("meminfo")) {
-        /* The host's memory by its file, in kB: total and available. */
+        /* Reads the host's total and available memory from its file, in kB. */
         long long total = -1, available = -1;
         FILE *file = fopen("/proc/meminfo", "r");
         if (!file)

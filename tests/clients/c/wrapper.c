@@ -1,5 +1,5 @@
-/* A library that wraps atoi: it finds the next one by RTLD_NEXT, which means "after me" and so
- * goes wrong when somebody on the way makes it "after them". */
+/* A library that wraps atoi. It finds the next atoi by RTLD_NEXT, which means "after the caller".
+ * If another library forwards the look-up, that library is the caller, and the result is wrong. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-// A Go program that uses what Go does its own way: goroutines, the network, and exec.
+// A Go program that uses goroutines, the network and exec, which Go implements in its own way.
 package main
 
 import (
@@ -51,7 +51,7 @@ func main() {
 	}
 	fmt.Println("echoed", sum)
 
-	// Asks the C library, where there is one.
+	// user.Current calls the C library if the program is linked to it.
 	who, err := user.Current()
 	must(err)
 	fmt.Println("user", who.Uid == fmt.Sprint(os.Getuid()))

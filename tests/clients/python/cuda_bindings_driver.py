@@ -1,4 +1,7 @@
-"""cuda.bindings.driver: the memory of every device, idle, with a context, and with 256 MiB held."""
+"""Prints the memory of every device through cuda.bindings.driver.
+
+Each device is queried without a context, with one, with 256 MiB held, and after they are freed.
+"""
 import uuid
 
 from cuda.bindings import driver
@@ -7,7 +10,7 @@ HELD = 256 << 20
 
 
 def ask(call, *arguments):
-    """The results of a driver call; its error ends the program."""
+    """Returns the results of a driver call, and ends the program if the call fails."""
     status, *results = call(*arguments)
     if status != driver.CUresult.CUDA_SUCCESS:
         raise SystemExit(f"{call.__name__}: {status!r}")

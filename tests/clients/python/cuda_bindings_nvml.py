@@ -1,9 +1,9 @@
-"""cuda.bindings.nvml: what NVML says of the memory of every device and MIG instance."""
+"""Prints the memory of every device and MIG instance that NVML reports to cuda.bindings.nvml."""
 from cuda.bindings import nvml
 
 
 def number_of(call, *arguments):
-    """A count, or none where the driver does not know."""
+    """Returns a count, or 0 if the call fails."""
     try:
         return call(*arguments)
     except nvml.NvmlError:

@@ -1,7 +1,7 @@
-"""Loads a file as one of Python's loaders does, says a checksum of what it has read, and waits.
+"""Loads a file with one of Python's loaders, prints a checksum of the contents, and waits.
 
 Usage: loaders.py HOW PATH
-A name that ends in -written writes into its own copy of the pages and says what it then reads.
+A HOW that ends in -written first writes to its own copy of the pages. Its checksum includes that.
 """
 
 import gc
@@ -11,7 +11,7 @@ import sys
 import zlib
 
 how, path = sys.argv[1:]
-# Where a copy is written to, and what with.
+# The places at which a copy is written to, and the bytes that are written there.
 WRITTEN, WORD = range(0, 128 << 20, 5 << 20), b"written here"
 
 
@@ -116,7 +116,7 @@ def torch_safetensors(written=False):
 def torch_from_file(written=False):
     import torch
 
-    # What torch.load(mmap=True) does with what is in the file.
+    # torch.load(mmap=True) maps the contents of the file in this way.
     loaded = torch.from_file(path, shared=False, size=os.path.getsize(path), dtype=torch.uint8)
     if written:
         for at in WRITTEN:

@@ -1,4 +1,6 @@
-"""Writes a file of a model: raw, safetensors, GGUF or PyTorch's own, by its suffix; the same numbers in each.
+"""Writes a model file. SUFFIX selects the format: safetensors, gguf, pt (PyTorch's own), else raw.
+
+Every format gets the same numbers.
 
 Usage: make_models.py FILE SUFFIX MIB
 """
@@ -14,7 +16,7 @@ numbers = numpy.random.default_rng(7).integers(0, 255, size // 16, dtype=numpy.u
 
 
 def tensors():
-    """Tensors that differ, from not so many random numbers."""
+    """Yields tensors that differ, although few random numbers are generated."""
     for number in range(TENSORS):
         tensor = numpy.resize(numpy.roll(numbers, number * 4099), size // TENSORS)
         yield f"layer.{number}", tensor.view(numpy.float32)

@@ -1,4 +1,7 @@
-"""numba-cuda: the memory of every device, with a context, and with an array of 256 MiB."""
+"""Prints the memory of every device through numba-cuda.
+
+Each device is queried with a context, with an array of 256 MiB, and after that is freed.
+"""
 import numpy
 from numba import cuda
 

@@ -1,9 +1,9 @@
-"""nvidia-ml-py: what NVML says of the memory of every device and MIG instance."""
+"""Prints the memory of every device and MIG instance that NVML reports to nvidia-ml-py."""
 import pynvml as nvml
 
 
 def number_of(call, *arguments):
-    """A count, or none where the driver does not know."""
+    """Returns a count, or 0 if the call fails."""
     try:
         return call(*arguments)
     except nvml.NVMLError:

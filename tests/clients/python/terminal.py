@@ -1,5 +1,6 @@
-"""Runs a program in a terminal until its screen is complete, ends it with a key, and prints all
-that it has written there, without the terminal's own codes.
+"""Runs a program in a terminal until its screen is complete, and ends it with a key.
+
+Prints all that the program has written, without the terminal's control codes.
 
 Usage: terminal.py LAST_WORDS KEY PROGRAM [ARGUMENT...]
 """
@@ -29,7 +30,7 @@ def main():
         if select.select([terminal], [], [], 0.1)[0]:
             try:
                 piece = os.read(terminal, 65536)
-            except OSError:  # It has ended.
+            except OSError:  # The program has ended.
                 break
             written += piece
         if not pressed and last.encode() in written:

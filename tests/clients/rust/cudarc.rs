@@ -1,4 +1,4 @@
-//! cudarc's own safe API: the memory of every device, with a context, and with 256 MiB held.
+//! Prints the memory of every device through cudarc's safe API: with a context, then with 256 MiB.
 //! Touches: the CUDA driver that the loader finds.
 
 use cudarc::driver::{CudaContext, DriverError};
@@ -18,11 +18,11 @@ fn main() -> Result<(), DriverError> {
         println!("{name} device total={}", context.total_mem()?);
         tell("context")?;
         let stream = context.default_stream();
-        // SAFETY: the memory is never read, so it does not matter that it is not set.
+        // SAFETY: the memory is never read, so it need not be initialised.
         let memory = unsafe { stream.alloc::<u8>(HELD) }?;
         tell("holding")?;
         drop(memory);
-        // What a stream frees goes back to its pool; the pool gives it up at a synchronisation.
+        // A stream frees memory into its pool. The pool releases it at a synchronisation.
         stream.synchronize()?;
         tell("freed")?;
     }

@@ -1,4 +1,4 @@
-//! Reads a file as Rust's standard library does, says how many bytes and their sum, and waits.
+//! Reads a file with Rust's standard library, prints its length and a checksum, and waits.
 //! Touches: the file, standard output, standard input.
 
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Reads the host's memory as Rust programs do, and prints the lines that matter.
+//! Reads `/proc/meminfo` as Rust programs do, and prints its first three lines.
 //! Touches: `/proc/meminfo`.
 #![expect(clippy::print_stdout, reason = "what a client prints is its answer")]
 

@@ -1,4 +1,4 @@
-//! nvml-wrapper's own safe API: what NVML says of the memory of every device and MIG instance.
+//! Prints the memory of every device and MIG instance through nvml-wrapper's safe API.
 //! Touches: the NVML that the loader finds.
 
 use nvml_wrapper::error::NvmlError;

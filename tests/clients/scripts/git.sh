@@ -1,4 +1,4 @@
-# What git does: a repository, commits, a branch, a merge, and a clone over the local transport.
+# Uses git: a repository, commits, a branch, a merge, and a clone over the local transport.
 set -eu
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.com GIT_AUTHOR_DATE='2026-01-01T00:00:00Z'
 export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.com GIT_COMMITTER_DATE='2026-01-01T00:00:00Z'

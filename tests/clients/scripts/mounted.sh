@@ -1,8 +1,10 @@
 #!/bin/sh
-# A container that was given a slice, made of this machine's own files: /.gpuslice is mounted, and /proc/meminfo is
-# a copy that says what the container may have, as lxcfs makes one.
-# Usage: mounted.sh FOLDER SLICE_JSON LEDGER HOSTS_MEMINFO COPY PROGRAM [ARGUMENT...], as root of a mount namespace of its own.
-# Touches: FOLDER, and mounts that go with the namespace.
+# Runs a program in an imitation of a container with a slice, made of this machine's own files.
+# /.gpuslice is mounted. /proc/meminfo is a copy that shows what the container may have, as lxcfs
+# provides one.
+# Usage: mounted.sh FOLDER SLICE_JSON LEDGER HOSTS_MEMINFO COPY PROGRAM [ARGUMENT...], as root in a
+# mount namespace of its own.
+# Touches: FOLDER, and mounts that disappear with the namespace.
 set -eu
 folder=$1 slice=$2 ledger=$3 hosts=$4 copy=$5
 shift 5

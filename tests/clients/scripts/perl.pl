@@ -1,4 +1,4 @@
-# What Perl programs do: XS modules, children, pipes, sockets.
+# Uses features of Perl: XS modules, children, pipes, sockets.
 use strict;
 use warnings;
 use Digest::SHA qw(sha256_hex);

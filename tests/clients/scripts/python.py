@@ -1,4 +1,4 @@
-"""What Python programs do: extension modules, ctypes, threads, children by fork and by spawn."""
+"""Uses features of Python: extension modules, ctypes, threads, children by fork and by spawn."""
 import ctypes
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-# What shell scripts do: pipes, subshells, here-documents, background jobs, traps, descriptors.
+# Uses features of bash: pipes, subshells, here-documents, background jobs, traps, descriptors.
 set -eu
 trap 'echo leaving' EXIT
 numbers=(3 1 2)

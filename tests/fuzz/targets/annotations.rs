@@ -1,11 +1,11 @@
-//! Annotations may say anything; what is understood is a limit.
+//! Fuzzes the annotations of a container, which may hold any text. An accepted request has a limit.
 //! Touches: its input.
 #![no_main]
 
 use gpuslice_hook::request::annotations::{AnnotatedRequest, read};
 use gpuslice_hook::request::identity::{Annotations, Identity};
 
-// Lines `key=value`, the first of them the container's name.
+// The first line of the input is the container's name. The others are `key=value`.
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let mut lines = text.lines();
     let name = lines.next().unwrap_or_default();

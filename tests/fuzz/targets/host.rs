@@ -1,4 +1,4 @@
-//! Fuzzes what is read of the host: meminfo, a cgroup's files, pressure, promises, a process.
+//! Fuzzes the parsers of the host's files: meminfo, cgroup, pressure, promises, processes.
 //! Touches: its input.
 #![no_main]
 

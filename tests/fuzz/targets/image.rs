@@ -1,4 +1,4 @@
-//! Fuzzes the reading of an image's libc, which may be any file.
+//! Fuzzes the reader of an image's libc. That libc may be any file.
 //! Touches: its input, as a file in memory.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzzes the wrapper's changes to a config.json, with serde_json as the judge.
+//! Fuzzes the wrapper's changes to a config.json, and compares them with serde_json.
 //! Touches: its input.
 #![no_main]
 
@@ -23,13 +23,13 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(changed) = add(text, &ours) else {
         return;
     };
-    // Numbers that serde_json cannot hold (1e400) are left alone, and cannot be judged here.
+    // The wrapper keeps numbers that serde_json cannot hold (1e400). This test cannot check those.
     let Ok(Value::Object(config)) = serde_json::from_str::<Value>(&changed) else {
         return;
     };
     for stage in STAGES {
         let hooks = config["hooks"][stage].as_array().into_iter().flatten();
-        // A hook of ours that somebody else has put there, such as a CDI device's, may stand for it.
+        // A hook of gpuslice that is there already, such as a CDI device's, may take its place.
         let is_ours = |hook: &Value| text_of(hook, "path").contains("gpuslice");
         let in_arguments = |hook: &Value| hook["args"].to_string().contains("gpuslice");
         let mut hooks = hooks.map(|hook| is_ours(hook) || in_arguments(hook));

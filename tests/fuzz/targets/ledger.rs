@@ -1,4 +1,4 @@
-//! Fuzzes what the host reads of a ledger: tenants may write anything into theirs.
+//! Fuzzes the host's reader of ledgers. Tenants may write anything into their ledger.
 //! Touches: its input, as a file below TMPDIR.
 #![no_main]
 
@@ -7,8 +7,8 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-// The first byte says for how many devices the ledger is, and whether its header is right; what the
-// input leaves out of the rest is zero.
+// The first byte of the input holds the number of devices, and whether the header is right. The
+// input is padded with zeros to the size of a ledger.
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let Some((first, text)) = text.split_first() else {
         return;
@@ -18,7 +18,8 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let head = if right { &header[..] } else { &[] };
     let mut contents = [head, text].concat();
     contents.resize(size_for(devices), 0);
-    // Not in memory: a ledger is never opened through a link, as /proc/self/fd has them.
+    // This cannot be a file in memory: its path in /proc/self/fd is a link, and a ledger is never
+    // opened through a link.
     let file = std::env::temp_dir().join(format!("ledger-{}", std::process::id()));
     fs::write(&file, contents).expect("the ledger is written");
     let path = CString::new(file.as_os_str().as_bytes()).expect("a path without nul");

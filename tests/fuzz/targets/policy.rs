@@ -1,4 +1,4 @@
-//! A policy may say anything; a namespace's rule never gives more than everybody's.
+//! Fuzzes the policy, which may hold any text. A namespace's maximum never exceeds the common one.
 //! Touches: its input.
 #![no_main]
 

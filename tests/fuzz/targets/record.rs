@@ -1,4 +1,4 @@
-//! Fuzzes the registry's records: one that is read is written back as the same.
+//! Fuzzes the registry's records. A record that was read and written again is unchanged.
 //! Touches: its input.
 #![no_main]
 

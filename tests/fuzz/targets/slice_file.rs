@@ -1,4 +1,4 @@
-//! Fuzzes slice files: one that is read is a slice, and is written back as the same.
+//! Fuzzes slice files. A slice that was read and written again is unchanged.
 //! Touches: its input.
 #![no_main]
 

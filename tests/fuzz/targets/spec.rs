@@ -1,4 +1,4 @@
-//! A config.json may say anything, and a plan made of it stays in its folders.
+//! Fuzzes config.json, which may hold any text. A plan that is made of it stays in its folders.
 //! Touches: its input.
 #![no_main]
 

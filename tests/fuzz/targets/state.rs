@@ -1,4 +1,4 @@
-//! A runtime's state may say anything; an id that is taken names one file.
+//! Fuzzes a runtime's state, which may hold any text. An accepted id names one file.
 //! Touches: its input.
 #![no_main]
 

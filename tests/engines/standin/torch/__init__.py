@@ -1,8 +1,8 @@
-"""As much of torch as vLLM's memory accounting asks for: a caching allocator over cuda-bindings.
+"""The part of torch that vLLM's memory accounting uses: a caching allocator over cuda-bindings.
 
-The driver is the real caller's: `cuMemAlloc` and `cuMemFree` through NVIDIA's own Python binding.
-A block that is freed stays reserved until `empty_cache`, or until the driver refuses a request:
-then all that is cached goes back and the driver is asked once more, as torch's allocator does.
+The allocator really calls `cuMemAlloc` and `cuMemFree`, through NVIDIA's own Python binding. A
+block that is freed stays reserved until `empty_cache` or until the driver refuses a request. After
+a refusal the allocator frees all cached blocks and calls the driver once more, as torch's does.
 """
 from cuda.bindings import driver
 
@@ -16,7 +16,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 def called(result):
-    """What a driver call returns; its error is an exception."""
+    """Returns the values of a driver call, and raises an exception for its error."""
     status, *values = result
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         raise OutOfMemoryError("CUDA out of memory")
@@ -26,19 +26,19 @@ def called(result):
 
 
 def device(which):
-    """A device; it is made of one, or of an ordinal."""
+    """Returns a device. `which` is a device or an ordinal."""
     return which if isinstance(which, types.Device) else types.Device("cuda", int(which))
 
 
 class Allocator:
-    """Blocks of whole granules; the cached ones by their size."""
+    """Allocates blocks of whole granules. Cached blocks are found by their size."""
 
     def __init__(self):
         self.cached, self.held = {}, {}
         self.allocated = self.reserved = self.peak = 0
 
     def take(self, wanted):
-        """The address of a block."""
+        """Allocates a block and returns its address."""
         size = -(-wanted // GRANULE) * GRANULE
         if self.cached.get(size):
             address = self.cached[size].pop()
@@ -61,7 +61,7 @@ class Allocator:
         self.cached.setdefault(size, []).append(address)
 
     def empty(self):
-        """Gives back what is cached."""
+        """Frees all cached blocks."""
         for size, addresses in self.cached.items():
             for address in addresses:
                 called(driver.cuMemFree(address))

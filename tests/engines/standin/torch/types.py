@@ -1,9 +1,9 @@
-"""torch.types, for annotations."""
+"""The part of torch.types that annotations use."""
 from typing import NamedTuple
 
 
 class Device(NamedTuple):
-    """Which device."""
+    """The kind and index of a device."""
 
     type: str
     index: int

@@ -1,4 +1,4 @@
-"""vllm.logger."""
+"""A stand-in for vllm.logger."""
 import logging
 
 

@@ -1,4 +1,4 @@
-"""vllm.platforms: the one platform, which asks the driver whether a device is integrated."""
+"""A stand-in for vllm.platforms. Its one platform asks the driver if a device is integrated."""
 import torch
 from cuda.bindings import driver
 
