@@ -10,6 +10,7 @@ use crate::launch::facts::{Facts, name_of};
 use crate::launch::plan::{NO_TMPFS, Plan};
 use crate::launch::prepare::Prepared;
 use crate::runs::former::Owners;
+use crate::runs::host_memory;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::{self, OwnPromise, Promises};
 use crate::runs::recording::LimitedDevice;
@@ -119,7 +120,7 @@ fn make_promise(
     let (Some(budget), Some(slice)) = (plan.promise, &mut plan.slice) else {
         return Ok(None);
     };
-    let host = promise::host(meminfo.unwrap_or(Path::new(promise::MEMINFO)))?;
+    let host = host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO)))?;
     let reserve = slice.reserve;
     let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
     let name = slice.name.as_str();

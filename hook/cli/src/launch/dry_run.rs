@@ -9,7 +9,8 @@ use crate::driver::sim;
 use crate::launch::facts::{Facts, name_of};
 use crate::launch::plan::{NO_TMPFS, Plan};
 use crate::launch::scratch::Scratch;
-use crate::runs::promise::{self, Promises};
+use crate::runs::host_memory;
+use crate::runs::promise::Promises;
 use crate::runs::tenancy::{self, Admitted};
 use crate::runs::{private_dir, registry, run_dir};
 use crate::slice::options::SliceOptions;
@@ -96,7 +97,7 @@ fn preview_promise(
     let (Some(budget), Some(slice)) = (plan.promise, &plan.slice) else {
         return Ok(None);
     };
-    let host = promise::host(meminfo.unwrap_or(Path::new(promise::MEMINFO)))?;
+    let host = host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO)))?;
     let reserve = slice.reserve;
     let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
     let promises = Promises::of(simulated);

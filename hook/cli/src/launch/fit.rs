@@ -10,7 +10,8 @@ use crate::launch::facts::{Facts, Source};
 use crate::launch::plan::Plan;
 use crate::launch::scratch::Scratch;
 use crate::runs::admission::{self, Neighbour, Room};
-use crate::runs::promise::{self, Promises};
+use crate::runs::host_memory;
+use crate::runs::promise::Promises;
 use crate::runs::registry::Remains;
 use crate::runs::tenancy::Card;
 use crate::slice::options::SliceOptions;
@@ -140,10 +141,12 @@ fn host(facts: &Facts, scratch: &Scratch) -> anyhow::Result<Option<Host>> {
         return Ok(None);
     }
     let meminfo = scratch.meminfo(facts)?;
-    let meminfo = meminfo.as_deref().unwrap_or(Path::new(promise::MEMINFO));
+    let meminfo = meminfo
+        .as_deref()
+        .unwrap_or(Path::new(host_memory::MEMINFO));
     let HostMemory {
         total, available, ..
-    } = promise::host(meminfo)?;
+    } = host_memory::read(meminfo)?;
     let running = Promises::of(scratch.records(facts)).standing_and(Remains::Keep);
     let used = running.iter().map(|one| one.budget.minus(one.unused));
     Ok(Some(Host {

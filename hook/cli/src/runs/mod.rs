@@ -6,6 +6,7 @@ pub(crate) mod admission;
 pub(crate) mod folder_users;
 pub(crate) mod former;
 pub(crate) mod headroom_store;
+pub(crate) mod host_memory;
 pub(crate) mod private_dir;
 pub(crate) mod process;
 pub(crate) mod promise;

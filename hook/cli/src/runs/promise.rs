@@ -5,13 +5,12 @@
 //! All slices of a machine share the folder. A promise lasts as long as its run. The run's watcher
 //! removes it. If the watcher was killed too, the next run that makes a promise removes it.
 
-use crate::base::host_files;
 use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
 use crate::runs::former::{self, Owners};
 use crate::runs::promise_maker::maker;
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
-use gpuslice_config::host::meminfo::{self, HostMemory};
+use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::promises::{self, ReadPromise, SIZE};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
@@ -38,14 +37,6 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// Reasons why no promise can be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PromiseError {
-    /// The host's memory cannot be read.
-    #[error("cannot read what memory the host has ({path})")]
-    Host {
-        /// The path of the meminfo file.
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
     /// The promise's file cannot be created.
     #[error("cannot make a promise in {folder}, where the slices of this machine see each other's")]
     Make {
@@ -344,23 +335,6 @@ fn lock_in(folder: &Path) -> io::Result<File> {
         .open(folder.join("lock"))?;
     lock.lock()?;
     Ok(lock)
-}
-
-/// The meminfo file of this host.
-pub(crate) const MEMINFO: &str = "/proc/meminfo";
-
-/// Reads the host's memory from a meminfo file.
-///
-/// # Errors
-/// When the file does not exist or cannot be parsed.
-pub(crate) fn host(path: &Path) -> Result<HostMemory, PromiseError> {
-    let garbled = || io::Error::new(io::ErrorKind::InvalidData, "it is garbled");
-    let read =
-        host_files::read_unhooked(path).and_then(|text| meminfo::parse(&text).ok_or_else(garbled));
-    read.map_err(|source| PromiseError::Host {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// Links a run's promise into its private folder, for the watcher.

@@ -31,6 +31,10 @@ pub(crate) const EVENTS: &str = "events";
 /// The command of --on-refusal, until the watcher has read it.
 pub(crate) const ON_REFUSAL: &str = "on-refusal";
 
+/// The variables that `gpuslice env` printed, as in /proc/PID/environ. It exists only for a slice that
+/// was made by that command.
+pub(crate) const PRINTED: &str = "printed";
+
 /// Returns the folder of a slice file, if gpuslice has created that folder for a run.
 #[must_use]
 pub(crate) fn private_folder(file: &Path) -> Option<&Path> {

@@ -186,7 +186,7 @@ pub struct SliceOptions {
 }
 
 /// The heading of options that set limits.
-const LIMITS: &str = "Limits";
+pub(crate) const LIMITS: &str = "Limits";
 /// The heading of options that change what programs see.
 const SEEN: &str = "What programs see";
 /// The heading of options for GPUs that share the host's memory.

@@ -45,7 +45,6 @@ struct Shown<'a> {
     index: u32,
     cuda_ordinal: Option<u32>,
     device: String,
-    uuid: String,
     name: &'a str,
     total: u64,
     #[serde(flatten)]
@@ -56,21 +55,18 @@ struct Shown<'a> {
     driver_limits: bool,
     mig: Vec<ShownInstance<'a>>,
     limit: Option<u64>,
-    slice: Option<u64>,
 }
 
 /// A MIG instance, with the slice's limit on it.
 #[derive(Serialize)]
 struct ShownInstance<'a> {
     device: String,
-    uuid: String,
     cuda_ordinal: Option<u32>,
     name: &'a str,
     total: u64,
     #[serde(flatten)]
     uses: Use,
     limit: Option<u64>,
-    slice: Option<u64>,
 }
 
 /// The slice in which the command runs.
@@ -104,19 +100,16 @@ pub(super) fn json(
     let devices = inventory.devices.iter().map(|it| {
         let mig = it.mig.iter().map(|it| ShownInstance {
             device: it.uuid.to_string(),
-            uuid: it.uuid.to_string(),
             cuda_ordinal: it.cuda_ordinal,
             name: &it.name,
             total: it.total,
             uses: Use::of(it.uuid, cards),
             limit: limit(it.uuid, it.total),
-            slice: limit(it.uuid, it.total),
         });
         Shown {
             index: it.index,
             cuda_ordinal: it.cuda_ordinal,
             device: it.uuid.to_string(),
-            uuid: it.uuid.to_string(),
             name: &it.name,
             total: it.total,
             uses: Use::of(it.uuid, cards),
@@ -125,7 +118,6 @@ pub(super) fn json(
             driver_limits: it.driver_limits,
             mig: mig.collect(),
             limit: limit(it.uuid, it.total),
-            slice: limit(it.uuid, it.total),
         }
     });
     let shown = ShownInventory {

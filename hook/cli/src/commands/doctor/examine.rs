@@ -5,7 +5,7 @@ use super::bundles;
 use super::checks::{self, ContainerSeen, Gpus, Surroundings};
 use super::codes::Severity;
 use super::finding::{Finding, sorted};
-use super::membership::{Membership, RunSeen, mounted_places};
+use super::membership::{Membership, Origin, RunSeen, mounted_places};
 use super::node;
 use super::process::{ProcessFacts, Unexamined};
 use super::report::Facts;
@@ -223,12 +223,20 @@ impl<'a> Examination<'a> {
                     continue;
                 }
             };
-            examined.processes = examined.processes.saturating_add(1);
             let (membership, findings) = self.judge(&process, slice);
+            let is_printed = membership
+                .as_ref()
+                .is_some_and(|it| it.origin == Origin::Printed);
             let name = membership.map(|membership| membership.name());
             examined.subject.name = examined.subject.name.or(name);
             // A helper without the GPU holds nothing that could be limited.
-            let is_helper = !first.contains(pid) && !uses_gpu(&process);
+            let is_helper = (is_printed || !first.contains(pid)) && !uses_gpu(&process);
+            // Nobody has said that the owner of printed variables, and what it started before it
+            // set them, should be in the slice.
+            if is_printed && is_helper {
+                continue;
+            }
+            examined.processes = examined.processes.saturating_add(1);
             found.extend(findings.into_iter().map(|finding| match is_helper {
                 true => as_helper(finding),
                 false => finding,

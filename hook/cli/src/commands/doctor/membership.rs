@@ -30,6 +30,8 @@ pub(super) enum Origin {
     },
     /// The process is, or descends from, the command of a run.
     Run,
+    /// The process is, or descends from, the owner of a slice that `gpuslice env` has made.
+    Printed,
 }
 
 /// A run in a registry.
@@ -39,6 +41,8 @@ pub(super) struct RunSeen {
     pub(super) file: PathBuf,
     /// The command's process.
     pub(super) pid: Option<u32>,
+    /// Whether `gpuslice env` has made it. The process is then the owner, which is not in the slice.
+    pub(super) is_printed: bool,
     /// The user.
     pub(super) user: u32,
 }
@@ -148,7 +152,11 @@ impl Membership {
                 .is_some_and(|pid| pid == process.pid || ancestors.contains(&pid))
         };
         let run = runs.iter().find(is_its)?;
-        Some(Membership::read(process, Origin::Run, &run.file, None))
+        let origin = match run.is_printed {
+            true => Origin::Printed,
+            false => Origin::Run,
+        };
+        Some(Membership::read(process, origin, &run.file, None))
     }
 
     fn read(
@@ -159,7 +167,7 @@ impl Membership {
     ) -> Membership {
         let written = match origin {
             // The process has lost the file's name, so its own rights do not matter.
-            Origin::Ancestor { .. } | Origin::Run => here(file),
+            Origin::Ancestor { .. } | Origin::Run | Origin::Printed => here(file),
             _ => in_view(&process.root, process, file),
         };
         Membership {
@@ -188,7 +196,10 @@ impl Membership {
 
     /// Checks whether the process is told of the slice, so that the library would apply it.
     pub(super) fn is_named(&self) -> bool {
-        !matches!(self.origin, Origin::Ancestor { .. } | Origin::Run)
+        !matches!(
+            self.origin,
+            Origin::Ancestor { .. } | Origin::Run | Origin::Printed
+        )
     }
 }
 

@@ -13,6 +13,7 @@ use crate::commands::run;
 use crate::launch::prepare;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::registry;
+use crate::runs::run_dir;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
 use crate::slice::options::SliceOptions;
@@ -20,7 +21,10 @@ use crate::slice::slices_file::places;
 use anyhow::{Context, bail};
 use format::Format;
 use nix::unistd::Pid;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// `gpuslice env`.
 #[derive(clap::Args, Debug)]
@@ -62,6 +66,18 @@ Examples:
   gpuslice env chat --format slurm               in a script of Slurm's TaskProlog
   gpuslice env chat --format json --owner PID    the member env is that of a kernel.json"#;
 
+/// Writes the variables beside the slice file. No process may have them yet, and the owner never has
+/// them in its own environment, so this file is the only record of them.
+fn record(file: &Path, vars: &[(OsString, Option<OsString>)]) -> io::Result<()> {
+    let mut text = Vec::new();
+    for (name, value) in vars {
+        let Some(value) = value else { continue };
+        let parts = [name.as_bytes(), b"=", value.as_bytes(), b"\0"];
+        text.extend_from_slice(&parts.concat());
+    }
+    fs::write(file.with_file_name(run_dir::PRINTED), text)
+}
+
 /// Makes the slice, and prints its variables.
 ///
 /// # Errors
@@ -90,6 +106,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // The watcher waits for the owner only if the slice is registered.
     let registered = registry::register(slice.name.as_str(), pid, file, true, watcher)
         .context("cannot list the slice for gpuslice status")?;
+    record(file, &prepared.vars).context("cannot record the variables")?;
     let text = format.text(slice.name.as_str(), owner.pid, &prepared.vars)?;
     streams::print(text.as_bytes())?;
     // The slice outlives this process: its watcher removes it.

@@ -45,7 +45,7 @@ pub(super) struct DeviceRow {
     pub(super) device: String,
     pub(super) limit: Option<u64>,
     pub(super) peak: Option<u64>,
-    pub(super) refused: Option<u64>,
+    pub(super) count: Option<u64>,
 }
 
 fn time<S: Serializer>(time: &Option<SystemTime>, out: S) -> Result<S::Ok, S::Error> {
@@ -101,7 +101,7 @@ impl RunRow {
                 device: device.device.clone(),
                 limit: Some(device.limit),
                 peak: levels.clone().map(|level| level.used).max(),
-                refused: levels.next_back().map(|level| level.refused),
+                count: levels.next_back().map(|level| level.refused),
             }
         });
         RunRow {
@@ -144,7 +144,7 @@ impl DeviceRow {
             device: device.device.clone(),
             limit: device.limit,
             peak: device.peak,
-            refused: device.count,
+            count: device.count,
         }
     }
 }

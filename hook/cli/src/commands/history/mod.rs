@@ -46,7 +46,7 @@ stays.
 Exit status: 0 success; 125 nothing to draw, usage error, or gpuslice itself failed.
 
 JSON: schema, runs [name, pid, user, container, simulated, running, started, ended, duration
-(seconds), devices [device, limit, peak, refused], points [milliseconds since the start, and for each
+(seconds), devices [device, limit, peak, count], points [milliseconds since the start, and for each
 device the used bytes and the refused allocations so far]]. Amounts are bytes. null means unknown.
 
 Examples:

@@ -31,7 +31,7 @@ fn line(row: &RunRow, device: Option<&DeviceRow>, is_first: bool) -> [String; 9]
         |bytes: Option<u64>| bytes.map_or("?".to_owned(), |bytes| Bytes::new(bytes).to_string());
     let peak = amount(device.and_then(|device| device.peak));
     let limit = amount(device.and_then(|device| device.limit));
-    let refused = match device.and_then(|device| device.refused) {
+    let refused = match device.and_then(|device| device.count) {
         Some(0) => "-".to_owned(),
         Some(count) => count.to_string(),
         None => "?".to_owned(),

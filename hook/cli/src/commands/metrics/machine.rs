@@ -8,7 +8,7 @@ use crate::commands::status::driver::Machine;
 use crate::commands::status::model::{CardStatus, SliceStatus};
 use crate::commands::status::snapshot::Snapshot;
 use crate::commands::status::warnings::WarningKind;
-use crate::runs::promise;
+use crate::runs::host_memory;
 use gpuslice_config::slice::host_reserve;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::policy;
@@ -67,7 +67,7 @@ fn labels(card: &CardStatus) -> Labels {
 pub(super) fn add_host(samples: &mut Samples, places: &HostPaths, snapshot: &Snapshot) {
     let slices = &snapshot.slices;
     let meminfo = slices.iter().find_map(|slice| slice.meminfo.as_deref());
-    let Ok(host) = promise::host(meminfo.unwrap_or(Path::new(promise::MEMINFO))) else {
+    let Ok(host) = host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO))) else {
         return;
     };
     let none = Arc::default();

@@ -5,7 +5,8 @@
 use super::driver::{Card, Drivers, Machine};
 use super::model::{CardStatus, DeviceStatus, SliceStatus};
 use crate::runs::admission::Room;
-use crate::runs::promise::{self, Promises};
+use crate::runs::host_memory;
+use crate::runs::promise::Promises;
 use crate::runs::tenancy;
 use gpuslice_config::slice::host_reserve;
 use gpuslice_config::words::device::DeviceUuid;
@@ -82,8 +83,8 @@ fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
     let state = card.machine.state();
     let meminfo = state.as_ref().map(|state| state.join("meminfo"));
     let meminfo = meminfo.filter(|path| path.exists());
-    let meminfo = meminfo.unwrap_or_else(|| PathBuf::from(promise::MEMINFO));
-    let Ok(host) = promise::host(&meminfo) else {
+    let meminfo = meminfo.unwrap_or_else(|| PathBuf::from(host_memory::MEMINFO));
+    let Ok(host) = host_memory::read(&meminfo) else {
         card.used = None;
         return;
     };

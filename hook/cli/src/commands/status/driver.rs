@@ -4,7 +4,7 @@
 //! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
 //! is printed even then. CUDA is asked once: the GPUs of a machine and their sizes do not change.
 
-use super::process::Processes;
+use super::process::{Environment, Processes};
 use crate::driver::ask::{self, AskError};
 use crate::driver::inventory::Inventory;
 use crate::driver::processes::{DriverAnswer, DriverCard, DriverProcess};
@@ -13,7 +13,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The longest wait for a driver's answer.
@@ -51,11 +52,24 @@ impl Serialize for Machine {
     }
 }
 
+/// The place of a run's variables.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Run<'a> {
+    /// The environment of the command's process.
+    Command(u32),
+    /// A file of `gpuslice env`.
+    Printed(&'a Path),
+}
+
 impl Machine {
-    /// Determines a run's machine from the environment of its command.
-    pub(super) fn of(pid: Option<u32>, processes: &Processes) -> Machine {
+    /// Determines the machine of a run from the environment of its command, or from the variables
+    /// that `gpuslice env` has printed.
+    pub(super) fn of(run: Run<'_>, processes: &Processes) -> Machine {
         let simulated = || {
-            let environment = processes.environment(pid?)?;
+            let environment = match run {
+                Run::Command(pid) => processes.environment(pid)?,
+                Run::Printed(file) => Rc::new(Environment::read(file)?),
+            };
             let value = |name: &str| Some(OsString::from_vec(environment.get(name)?.to_vec()));
             let (name, state) = (value(sim::SIM)?, value(sim::STATE)?);
             // From inside, the simulated machine is this machine.

@@ -2,7 +2,7 @@
 //! Touches: everything `users`, `containers`, `files`, `promised`, `process` and `driver` touch.
 
 use super::containers;
-use super::driver::{Drivers, Machine};
+use super::driver::{Drivers, Machine, Run};
 use super::files;
 use super::model::{DeviceStatus, Escaped, Fence, SliceStatus};
 use super::process::{self, Processes, Start};
@@ -10,6 +10,7 @@ use super::promised::Promised;
 use super::shares::{LedgerContents, devices};
 use super::strangers::{self, Strangers};
 use super::users::{self, User, with_rights_of};
+use crate::runs::run_dir;
 use crate::slice::current as current_slice;
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
@@ -33,6 +34,14 @@ struct ListedSlice {
 impl ListedSlice {
     fn pid(&self) -> Option<u32> {
         u32::try_from(self.pid?).ok()
+    }
+
+    /// Returns the file with the variables that `gpuslice env` has printed, if that command has made
+    /// the slice for this user.
+    fn printed(&self) -> Option<PathBuf> {
+        let is_own = self.user == Some(User::own());
+        let folder = run_dir::private_folder(&self.file).filter(|_| is_own)?;
+        Some(folder.join(run_dir::PRINTED)).filter(|file| file.exists())
     }
 }
 
@@ -61,9 +70,14 @@ pub(super) fn gather_and_query(
     machines: &[Machine],
 ) -> Vec<SliceStatus> {
     let (found, damaged) = find(places, processes);
-    let machine = |found: &ListedSlice| match found.container {
-        None => Machine::of(found.pid(), processes),
-        Some(_) => Machine::Real,
+    let machine = |found: &ListedSlice| {
+        let printed = found.printed();
+        let run = match (&printed, found.pid()) {
+            (Some(file), _) => Some(Run::Printed(file)),
+            (None, pid) => pid.map(Run::Command),
+        };
+        let run = run.filter(|_| found.container.is_none());
+        run.map_or(Machine::Real, |run| Machine::of(run, processes))
     };
     let found: Vec<(ListedSlice, Machine)> = found
         .into_iter()

@@ -4,7 +4,8 @@
 use super::model::PromiseStatus;
 use super::users::User;
 use crate::runs::admission::{Neighbour, Room};
-use crate::runs::promise::{self, Promises};
+use crate::runs::host_memory;
+use crate::runs::promise::Promises;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::promises;
 use gpuslice_config::slice::Slice;
@@ -61,7 +62,7 @@ impl Promised {
     fn host(&self, meminfo: &Path) -> Option<HostMemory> {
         let known = self.hosts.borrow().get(meminfo).copied();
         known.unwrap_or_else(|| {
-            let host = promise::host(meminfo).ok();
+            let host = host_memory::read(meminfo).ok();
             self.hosts.borrow_mut().insert(meminfo.to_owned(), host);
             host
         })

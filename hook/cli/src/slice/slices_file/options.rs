@@ -2,7 +2,7 @@
 //! Touches: its arguments, and the files.
 
 use super::places::{self, Found, SlicesFileError};
-use crate::slice::options::SliceOptions;
+use crate::slice::options::{LIMITS, SliceOptions};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use std::path::PathBuf;
 pub struct SliceFromFile {
     /// Take the slice NAME from ~/.config/gpuslice/slices.toml or /etc/gpuslice/slices.toml, and
     /// its command where none is given: gpuslice-slices(5)
-    #[arg(long = "slice", id = "named", value_name = "NAME", group = "slice", conflicts_with_all = DESCRIBED)]
+    #[arg(long = "slice", id = "named", value_name = "NAME", group = "slice", conflicts_with_all = DESCRIBED, help_heading = LIMITS)]
     pub named: Option<String>,
 
-    /// Take it from this file
-    #[arg(long, value_name = "FILE", requires = "named")]
+    /// Take the slice of --slice from this file
+    #[arg(long, value_name = "FILE", requires = "named", help_heading = LIMITS)]
     pub file: Option<PathBuf>,
 }
 

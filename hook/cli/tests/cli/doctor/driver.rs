@@ -108,7 +108,7 @@ fn a_slice_of_a_gpu_that_mig_divides_is_the_cause() {
     devices.args(["devices", "--sim=h200-mig", "--json"]);
     let (out, _, _) = crate::support::told(&mut devices);
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
-    let uuid = list["devices"][0]["uuid"].as_str().unwrap();
+    let uuid = list["devices"][0]["device"].as_str().unwrap();
     let (file, ledger) = (home.join("own.json"), home.join("ledger"));
     let text = format!(
         r#"{{"version": 1, "name": "own", "ledger": "{}",

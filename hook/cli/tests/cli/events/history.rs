@@ -27,7 +27,7 @@ fn a_run_is_in_the_history_while_it_lasts_and_afterwards() {
     );
     let device = &row["devices"][0];
     assert_eq!(
-        (&device["device"], &device["refused"]),
+        (&device["device"], &device["count"]),
         (&GPU.into(), &1.into())
     );
     let pid = program.pid;
@@ -43,7 +43,7 @@ fn a_run_is_in_the_history_while_it_lasts_and_afterwards() {
     let peak = device["peak"].as_u64().unwrap();
     assert!((3 << 30..4 << 30).contains(&peak), "{row}");
     assert_eq!(
-        (&device["limit"], &device["refused"]),
+        (&device["limit"], &device["count"]),
         (&(4u64 << 30).into(), &1.into())
     );
     let points = row["points"].as_array().unwrap();

@@ -1,7 +1,7 @@
 //! gpuslice with standard input or output closed or full.
 
-use crate::support::{Installation, told};
-use std::process::Command;
+use crate::support::{Installation, start, told};
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("standard-streams"));
@@ -112,6 +112,12 @@ fn a_plot_into_a_pipe_leaves_the_pipe_a_pipe() {
     let mut reader = std::fs::File::options();
     let mut reader = reader.read(true).write(true).open(&pipe).unwrap();
     let words = format!("report --for 1 --plot {}", pipe.display());
+    // A plot without a slice would be empty, and is refused.
+    let mut run = HERE.run(
+        &["--sim=rtx3090", "--memory=8GiB"],
+        "echo $GPUSLICE_CONFIG; read line",
+    );
+    let (mut child, _) = start(run.stdin(Stdio::piped()));
     let (_, err, status) = told(&mut redirected(&words, ""));
     assert_eq!((err.as_str(), status), ("", 0));
     let mut start = [0; 5];
@@ -119,6 +125,8 @@ fn a_plot_into_a_pipe_leaves_the_pipe_a_pipe() {
     assert_eq!(&start, b"<svg ");
     let kind = std::fs::symlink_metadata(&pipe).unwrap().file_type();
     assert!(kind.is_fifo());
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
 
 #[test]

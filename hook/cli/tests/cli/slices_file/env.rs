@@ -52,6 +52,7 @@ fn every_program_of_a_shell_is_in_its_slice_until_the_shell_ends() {
         python3 -c "$PROBE"
         sh -c 'python3 -c "$PROBE"' | cat
         echo "$MODEL"
+        "$G" doctor notebook | sed -n "1s/ for .*//p"
         echo $$
         read line"#;
     let mut command = bash(&place, script);
@@ -63,10 +64,16 @@ fn every_program_of_a_shell_is_in_its_slice_until_the_shell_ends() {
         [next(), next(), next()],
         ["3072 2 0", "3072 2 0", "it's $HOME"]
     );
+    // The shell itself is not in the slice, and need not be.
+    assert_eq!(next(), "slice notebook is in force");
     // The shell owns the slice, and no one of its programs.
     assert_eq!(next(), child.id().to_string());
     let pid = u64::from(child.id());
     assert_eq!(place.slices(), [("notebook".to_owned(), pid)]);
+    let (status, _, _) = told(place.on(HERE.gpuslice().args(["status", "--json"])));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let machine = &status["slices"][0]["machine"]["simulated"];
+    assert_eq!(machine, place.sim, "{status}");
     // Its memory is taken, for other slices too.
     let (_, err, status) = told(&mut place.run("large", &["--", "true"]));
     let held = format!("held by notebook (pid {pid}) 3.00 GiB");

@@ -136,6 +136,17 @@ fn lost(case: &Case<'_>) -> Finding {
                 crate::base::text::printable(name)
             ),
         ),
+        (Origin::Printed, false) => Finding::new(
+            Code::EnvironmentEmptied,
+            format!(
+                "{who} runs without the variables of slice {slice}, which gpuslice env has printed: \
+                 it was started before they were set, or a program in between has emptied its \
+                 environment"
+            ),
+        )
+        .with_fix(format!(
+            "set the variables and start it again: eval \"$(gpuslice env {slice})\""
+        )),
         _ => Finding::new(
             Code::EnvironmentEmptied,
             format!(

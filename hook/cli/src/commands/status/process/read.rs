@@ -4,6 +4,7 @@
 use gpuslice_host::base::clock::rfc3339;
 use std::fs::{self, File};
 use std::io::Read;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The start of a slice.
@@ -32,6 +33,11 @@ impl Start {
 pub(in crate::commands::status) struct Environment(pub(super) Vec<u8>);
 
 impl Environment {
+    /// Reads variables from a file in the format of /proc/PID/environ.
+    pub(in crate::commands::status) fn read(file: &Path) -> Option<Environment> {
+        fs::read(file).ok().map(Environment)
+    }
+
     /// Returns the value of a variable.
     pub(in crate::commands::status) fn get(&self, name: &str) -> Option<&[u8]> {
         let mut variables = self.0.split(|byte| *byte == 0);
