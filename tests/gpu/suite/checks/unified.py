@@ -23,7 +23,7 @@ print(json.dumps({"cuda": cuda.info(), "nvml": nvml.memory1(), "nvml2": nvml.mem
 
 def check():
     _, out, _ = tell.run([tell.GPUSLICE, "devices", "--json", *(["--sim", tell.SIM] if tell.SIM else [])])
-    uuid = json.loads(out)["devices"][0]["uuid"]
+    uuid = json.loads(out)["devices"][0]["device"]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = os.path.join(folder, "slice.json")
         with open(path, "w", encoding="utf-8") as file:
