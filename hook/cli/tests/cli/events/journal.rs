@@ -1,11 +1,26 @@
-//! Runs in the journal: a datagram with fields for each event.
+//! Runs in the journal of a real journald: an entry with fields for each event.
 //! Touches: a mount namespace of its own, in which /run is the test's. Needs root.
 
 use super::{HERE, awaited};
 use crate::support::{Home, told};
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+
+/// Starts journald on a /run of its own, runs gpuslice, and prints its entries as JSON.
+const JOURNALD: &str = r#"
+    mount --make-rprivate / && mount --bind "$1" /run || exit 90
+    mkdir -p /run/systemd/journal /run/systemd/journald.conf.d
+    printf '[Journal]\nReadKMsg=no\nAudit=no\n' >/run/systemd/journald.conf.d/test.conf
+    /lib/systemd/systemd-journald 2>/dev/null &
+    journald=$!
+    trap 'kill $journald; wait $journald' EXIT
+    for tenth in $(seq 300); do [ -S /run/systemd/journal/socket ] && break; sleep 0.1; done
+    shift
+    "$@" || exit
+    entries() { journalctl --directory /run/log/journal --identifier gpuslice --output json; }
+    for tenth in $(seq 300); do [ "$(entries | wc -l)" -ge 2 ] && break; sleep 0.1; done
+    entries
+"#;
 
 #[test]
 fn a_run_is_in_the_journal_with_its_fields() {
@@ -13,26 +28,9 @@ fn a_run_is_in_the_journal_with_its_fields() {
         return;
     }
     let (home, run) = (Home::new(), tempfile::tempdir_in("/dev/shm").unwrap());
-    std::fs::create_dir_all(run.path().join("systemd/journal")).unwrap();
-    let journal = UnixDatagram::bind(run.path().join("systemd/journal/socket")).unwrap();
-    journal
-        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
-        .unwrap();
-    let next = || {
-        let mut bytes = [0; 8192];
-        let length = journal.recv(&mut bytes).unwrap();
-        let text = std::str::from_utf8(&bytes[..length]).unwrap().to_owned();
-        let fields = text.lines().map(|line| {
-            let (name, value) = line.split_once('=').unwrap();
-            (name.to_owned(), value.to_owned())
-        });
-        fields.collect::<BTreeMap<String, String>>()
-    };
     let mut command = Command::new("unshare");
     home.of(&mut command)
-        .args(["--mount", "sh", "-c"])
-        .arg(r#"mount --make-rprivate / && mount --bind "$1" /run && shift && exec "$@""#)
-        .arg("sh")
+        .args(["--mount", "sh", "-c", JOURNALD, "sh"])
         .arg(run.path())
         .arg(HERE.executable())
         .args([
@@ -43,13 +41,19 @@ fn a_run_is_in_the_journal_with_its_fields() {
             "--",
             "true",
         ]);
-    let (_, err, status) = told(&mut command);
+    let (out, err, status) = told(&mut command);
     assert_eq!((err.as_str(), status), ("", 0));
-    let (start, end) = (next(), next());
     awaited(&home, "end");
+    let entries: Vec<BTreeMap<String, String>> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [start, end] = entries.as_slice() else {
+        panic!("a start and an end: {out}");
+    };
     for (fields, kind, id) in [
-        (&start, "start", "86786b9db8cb476ea04805a2f40ee669"),
-        (&end, "end", "b5d7e5a4583a4b0eaa367dcd0fb1fd91"),
+        (start, "start", "86786b9db8cb476ea04805a2f40ee669"),
+        (end, "end", "b5d7e5a4583a4b0eaa367dcd0fb1fd91"),
     ] {
         assert_eq!(
             (
