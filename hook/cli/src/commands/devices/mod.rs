@@ -56,10 +56,9 @@ it. After a GPU was added, removed or divided by MIG, run `gpuslice devices --wr
 gives slices of the listed GPUs only. status, check and runtime configure name the differences.
 
 JSON: schema, driver, slice {name} (inside a slice, or null), devices [index, cuda_ordinal, device,
-uuid (the same), name, total, used, in_slices, outside_slices, limits_sum, left_to_give, integrated,
-minor, driver_limits, mig [device, uuid, cuda_ordinal, name, total, used, in_slices, outside_slices,
-limits_sum, left_to_give, limit, slice], limit (of the slice, or null), slice (the same)]. Amounts
-are bytes. null means unknown.";
+name, total, used, in_slices, outside_slices, limits_sum, left_to_give, integrated, minor,
+driver_limits, mig [device, cuda_ordinal, name, total, used, in_slices, outside_slices, limits_sum,
+left_to_give, limit], limit (of the slice here, or null)]. Amounts are bytes. null means unknown.";
 
 /// Prints the list.
 ///

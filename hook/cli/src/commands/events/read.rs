@@ -5,6 +5,7 @@
 
 use super::tail::Tail;
 use crate::runs::recording;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_host::events::Event;
 use gpuslice_host::events::store::file_names;
 use nix::fcntl::OFlag;
@@ -88,9 +89,13 @@ pub(super) fn open(source: &Source, path: &Path) -> io::Result<File> {
         .owner
         .as_ref()
         .is_none_or(|(user, _)| facts.uid() == *user);
-    match facts.is_file() && is_theirs {
-        true => Ok(file),
-        false => Err(io::Error::other("it is not a regular file of this user")),
+    match (facts.is_file() && is_theirs, facts.len() <= LONGEST) {
+        (true, true) => Ok(file),
+        (true, false) => Err(io::Error::other(format!(
+            "it is longer than any file of events ({}): remove it",
+            Bytes::new(LONGEST)
+        ))),
+        (false, _) => Err(io::Error::other("it is not a regular file of this user")),
     }
 }
 

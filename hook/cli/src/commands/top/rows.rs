@@ -3,7 +3,7 @@
 
 use crate::base::text::printable;
 use crate::commands::status::driver::Machine;
-use crate::commands::status::model::{CardStatus, DeviceStatus, SliceStatus, shown_name};
+use crate::commands::status::model::{CardStatus, DeviceStatus, Fence, SliceStatus, shown_name};
 use crate::commands::status::snapshot::Snapshot;
 use gpuslice_config::words::units::Bytes;
 use serde_json::{Map, Value};
@@ -171,6 +171,9 @@ fn share(
         driver_used: one.used,
         kinds: "without libgpuslice.so: not counted, not limited".to_owned(),
     });
+    // Where nothing is refused, the ledger counts requests over the limit instead.
+    let is_counted = whole.fence == Fence::Counted.name();
+    let refusals = device.refusals.filter(|_| !is_counted);
     let gpu = match (card, uuid) {
         (Some(card), _) => card.index.to_string(),
         (None, Some(_)) => "?".to_owned(),
@@ -182,10 +185,8 @@ fn share(
         used: device.used_or_reported(),
         limit: device.limit,
         headroom: device.headroom,
-        refusals: device.refusals.map(|refusals| refusals.count),
-        worst_short_by: device
-            .refusals
-            .map_or(0, |refusals| refusals.worst_short_by),
+        refusals: refusals.map(|refusals| refusals.count),
+        worst_short_by: refusals.map_or(0, |refusals| refusals.worst_short_by),
         processes: counted.chain(escaped).collect(),
         ..whole
     }
