@@ -84,6 +84,13 @@ impl Processes {
         self.fact(pid, |facts| facts.name.clone())
     }
 
+    /// Reads the facts about a process that a ledger names, before they are wanted.
+    pub(super) fn prepare(&self, pid: u32, ledger: &FileId) {
+        if self.has_same_number(pid) {
+            self.has_mapped(pid, ledger);
+        }
+    }
+
     /// Checks whether a process has mapped the ledger.
     pub(super) fn has_mapped(&self, pid: u32, ledger: &FileId) -> bool {
         if let Some(known) = self.mapped.borrow().get(&pid) {
