@@ -45,7 +45,8 @@ pub(crate) struct Processes {
     by_own_number: OnceCell<BTreeMap<u32, Vec<u32>>>,
     by_slice_file: OnceCell<BTreeMap<Vec<u8>, Vec<u32>>>,
     mapped: RefCell<BTreeMap<u32, Option<Rc<Mapped>>>>,
-    has_mapped: RefCell<BTreeMap<(u32, FileId), bool>>,
+    /// Whether a process has mapped the first ledger that was asked for.
+    has_mapped: RefCell<BTreeMap<u32, (FileId, bool)>>,
     environments: RefCell<BTreeMap<u32, Option<Rc<Environment>>>>,
     boot: OnceCell<Option<u64>>,
 }
@@ -96,9 +97,18 @@ impl Processes {
         if let Some(known) = self.mapped.borrow().get(&pid) {
             return known.as_ref().is_some_and(|mapped| mapped.has(ledger));
         }
-        let mut known = self.has_mapped.borrow_mut();
-        let known = known.entry((pid, *ledger));
-        *known.or_insert_with(|| maps::has_mapped(pid, ledger))
+        let known = self.has_mapped.borrow().get(&pid).copied();
+        match known {
+            Some((known, has_mapped)) if known == *ledger => has_mapped,
+            // Other ledgers are asked for, too.
+            Some(_) => self.mapped(pid).is_some_and(|mapped| mapped.has(ledger)),
+            None => {
+                let has_mapped = maps::has_mapped(pid, ledger);
+                let mut known = self.has_mapped.borrow_mut();
+                known.insert(pid, (*ledger, has_mapped));
+                has_mapped
+            }
+        }
     }
 
     /// Returns the processes with this `pid` in their own namespace that have mapped the ledger.
