@@ -79,10 +79,12 @@ fn add_slice(samples: &mut Samples, slice: &SliceStatus, labels: Labels, indexes
     let uid = slice.pod.as_ref().map(|pod| pod.uid.clone());
     let own = Arc::new(labels.clone());
     samples.add(&family::SLICE_READABLE, &own, slice.error.is_none());
-    samples.add(&family::SLICE_IN_FORCE, &own, slice.no_slice.is_none());
+    if slice.fence != Fence::Unknown {
+        samples.add(&family::SLICE_IN_FORCE, &own, slice.no_slice.is_none());
+    }
     if slice.error.is_none() {
         info.push(("fence", slice.fence.name().to_owned()));
-        info.push(("total", slice.total.to_owned()));
+        info.push(("total", slice.total.unwrap_or_default().to_owned()));
         info.push(("pod_uid", uid.unwrap_or_default()));
         samples.add(&family::SLICE_INFO, &Arc::new(info), true);
     }

@@ -90,8 +90,11 @@ pub(super) fn gather_and_query(
         contents.push(held);
         status.fence = match (&status.no_slice, status.enforce) {
             (Some(_), _) => Fence::None,
-            (None, false) if !status.is_private => Fence::Counted,
-            (None, _) => Fence::Preload,
+            (None, Some(false)) => Fence::Counted,
+            (None, Some(true)) => Fence::Preload,
+            // Only a slice that refuses has a record of admission.
+            (None, None) if status.is_private => Fence::Preload,
+            (None, None) => Fence::Unknown,
         };
         status.machine = machine.clone();
         status
@@ -154,11 +157,11 @@ impl Look<'_> {
         status.name = slice.name.as_str().to_owned();
         let meminfo = slice.meminfo.filter(|_| rights == User::own());
         status.meminfo = meminfo.map(|path| PathBuf::from(path.as_str()));
-        status.enforce = slice.enforce;
-        status.total = match slice.total {
+        status.enforce = Some(slice.enforce);
+        status.total = Some(match slice.total {
             Total::Slice => "slice",
             Total::Device => "device",
-        };
+        });
         let held = files.figures.map(|figures| {
             status.uncounted = figures.uncounted;
             LedgerContents::new(figures, files.mapped.as_ref(), self.processes)
