@@ -57,7 +57,7 @@ impl Account {
         let ask = |moment| answer::host_facts(self.slice, &self.device, moment);
         let budget = self.device.budget;
         if let Some((facts, charge)) = ask(Moment::Lately)
-            && admit::is_far_from_the_end(&facts, bytes)
+            && admit::leaves_margin(&facts, bytes)
             && admit::admit(&facts, Some(budget), bytes).is_ok()
         {
             return Ok(charge);

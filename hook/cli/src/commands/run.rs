@@ -20,9 +20,11 @@ use crate::runs::recording::refusal_command::RefusalCommand;
 use crate::runs::recording::{self, RunStart};
 use crate::runs::registry::{self, Registration};
 use crate::runs::tenancy::NoRoom;
+use crate::slice::budget::BudgetError;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
 use crate::slice::options::{STARTING, SliceOptions};
+use crate::slice::slices_file::keys;
 use crate::slice::slices_file::options::SliceFromFile;
 use crate::slice::slices_file::places::Found;
 use anyhow::{Context, bail};
@@ -184,7 +186,13 @@ impl Args {
 /// Names the slices file in the error of a slice that it describes.
 pub(crate) fn of_file<T>(found: Option<&Found>, done: anyhow::Result<T>) -> anyhow::Result<T> {
     match found {
-        Some(found) => done.with_context(|| found.shown()),
+        Some(found) => {
+            let reworded = done.map_err(|error| match error.downcast_ref::<BudgetError>() {
+                Some(fault) => anyhow::Error::msg(keys::named_by_keys(&fault.to_string())),
+                None => error,
+            });
+            reworded.with_context(|| found.shown())
+        }
         None => done,
     }
 }

@@ -63,7 +63,7 @@ pub(crate) enum AskError {
         why: &'static str,
     },
     /// The driver crashed the child.
-    #[error("the NVIDIA driver failed while it was asked ({status}){said}")]
+    #[error("the NVIDIA driver crashed during a query ({status}){said}")]
     Crashed {
         /// The child's exit status.
         status: ExitStatus,

@@ -47,8 +47,8 @@ IN SLICES     the part that the slices count
 LEFT TO GIVE  the memory that another slice can be given
 SLICE         inside a slice: its limit and its name
 
-USED, IN SLICES and LEFT TO GIVE are shown where they are known: not for --sim without running slices.
-- is an unknown amount. Exit status 2: there is no working NVIDIA driver.
+USED, IN SLICES and LEFT TO GIVE are shown where they are known: not for --sim without running
+slices. - is an unknown amount. Exit status 2: there is no working NVIDIA driver.
 
 --write writes the list of GPUs for the OCI hook, /run/gpuslice/devices.json, which requires root.
 gpuslice-devices.service does so at boot. If there is no list, the hook of the next container writes

@@ -152,18 +152,21 @@ pub(super) fn past(sources: &[Source], tails: &[Tail]) -> Past {
     past
 }
 
-/// Reads all events, in the order of their times.
+/// Reads all events, in the order of their times, and returns them with the files that could not be
+/// read.
 #[must_use]
-pub(crate) fn all() -> Vec<Event> {
+pub(crate) fn all() -> (Vec<Event>, Vec<String>) {
     let sources = sources();
     let mut tails: Vec<Tail> = sources.iter().map(Tail::new).collect();
     let mut current = Vec::new();
     for tail in &mut tails {
         current.extend(tail.new_lines());
     }
-    let mut lines = past(&sources, &tails).lines;
+    let Past { mut lines, faults } = past(&sources, &tails);
     lines.extend(current);
+    let of_current = tails.iter_mut().filter_map(|tail| tail.fault.take());
+    let faults = of_current.chain(faults).collect();
     let mut events: Vec<Event> = lines.into_iter().map(|line| line.event).collect();
     events.sort_by(|one, other| one.time.cmp(&other.time));
-    events
+    (events, faults)
 }

@@ -7,6 +7,7 @@ use crate::commands::status::model::{CardStatus, DeviceStatus, Fence, SliceStatu
 use crate::commands::status::snapshot::Snapshot;
 use gpuslice_config::words::units::Bytes;
 use serde_json::{Map, Value};
+use std::path::Path;
 
 /// Everything that one refresh shows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -192,10 +193,14 @@ fn share(
     }
 }
 
-/// Returns the command line; the name of a process of the slice if it is not visible.
+/// Returns the command line without the folder of its program, as status shows it; the name of a
+/// process of the slice if the command is not visible.
 fn command(slice: &SliceStatus) -> String {
-    if let Some(words) = &slice.command {
-        return printable(&words.join(" "));
+    if let Some((program, words)) = slice.command.as_deref().and_then(<[String]>::split_first) {
+        let name = Path::new(program).file_name().unwrap_or_default();
+        let mut all = vec![name.to_string_lossy().into_owned()];
+        all.extend_from_slice(words);
+        return printable(&all.join(" "));
     }
     let containers = slice.containers.iter();
     let names: Vec<&str> = containers

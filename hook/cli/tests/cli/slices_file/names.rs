@@ -158,7 +158,7 @@ fn a_slice_that_cannot_be_taken_says_why() {
         (
             "a",
             format!(
-                "slice a of {file}: --memory 30.00 GiB is more than GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has; give at most 24259MiB"
+                "slice a of {file}: memory 30.00 GiB is more than GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has; give at most \"24259MiB\""
             ),
         ),
         (
