@@ -137,7 +137,7 @@ fn a_slice_without_room_prints_no_variables_and_the_shell_goes_on() {
     let (out, err, status) = told(&mut bash(&place, script));
     assert_eq!((out.as_str(), status), ("125 false\nnone\n", 0));
     assert!(
-        err.contains("has 1.69 GiB left, 3.00 GiB are asked for: held by large"),
+        err.contains("has 1.69 GiB left, 3.00 GiB requested; held by large"),
         "{err}"
     );
     // The message's own advice works.

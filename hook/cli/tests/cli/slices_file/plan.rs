@@ -41,7 +41,7 @@ chat: vLLM reserves 11.04 GiB, which is 0.92 (its default) of TOTAL 12.00 GiB
   cache: at most 5.04 GiB, with weights of 6.00 GiB
   context and libraries: at most 983.04 MiB, or vLLM does not start
 
-coder: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 11.69 GiB left, 12.00 GiB are asked for: held by chat 12.00 GiB
+coder: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 11.69 GiB left, 12.00 GiB requested; held by chat 12.00 GiB
 coder fits with memory = \"11971MiB\"
 coder: vLLM reserves 10.80 GiB, which is 0.9 of TOTAL 12.00 GiB
   weights and cache together: at most 10.80 GiB
@@ -203,7 +203,7 @@ fn a_slice_that_overcommits_starts_and_is_not_said_to_fit() {
     let last = "\nstarts only by overcommit: b\n";
     assert!(status == 0 && out.ends_with(last), "{out}");
     let warning = "b: warning: it starts only by overcommit: GPU 0 (NVIDIA GeForce RTX 3090, \
-                   23.69 GiB) has 3.69 GiB left, 8.00 GiB are asked for: held by a 20.00 GiB\n";
+                   23.69 GiB) has 3.69 GiB left, 8.00 GiB requested; held by a 20.00 GiB\n";
     assert!(out.contains(warning), "{out}");
     let (json, _, _) = place.plan(&["--json"]);
     let plan: Value = serde_json::from_str(&json).unwrap();
