@@ -73,7 +73,8 @@ their start, keep what they read: vLLM does not enlarge its cache, and allocator
 addresses by TOTAL reserve for the limit at their start.
 
 Root can resize every user's run, other users their own. Slices of containers and slices on unified
-memory (GB10, Thor) cannot be resized yet.
+memory (GB10, Thor) cannot be resized: a container is created again with another
+gpuslice.io/memory.
 
 Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or gpuslice itself failed.
 

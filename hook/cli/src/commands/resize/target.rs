@@ -55,7 +55,7 @@ pub(super) fn only(chosen: Vec<SliceStatus>, named: &str) -> anyhow::Result<Slic
     }
     if !slice.containers.is_empty() {
         return Err(refuses(
-            "it is a container's. Create the container again with another gpuslice.memory",
+            "it is a container's. Create the container again with another gpuslice.io/memory",
         ));
     }
     if slice.user != Some(User::own()) && slice.machine.state().is_some() {

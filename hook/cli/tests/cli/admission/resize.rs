@@ -201,6 +201,53 @@ fn when_the_time_is_over_the_limit_stays_at_what_is_held() {
     end(child);
 }
 
+/// The memory in the only record of the machine.
+fn recorded(machine: &Machine) -> u64 {
+    let records = machine.records("tenants");
+    let [record] = &records[..] else {
+        panic!("{records:?}");
+    };
+    let text = std::fs::read(record).unwrap();
+    let record: Value = serde_json::from_slice(&text).unwrap();
+    record["devices"][0]["memory"].as_u64().unwrap()
+}
+
+#[test]
+fn a_killed_command_never_leaves_a_limit_above_the_record() {
+    let machine = card();
+    let (child, config) = machine.slice(&["--memory=12GiB", "--name=llama"]);
+    let config = config.to_str().unwrap();
+    let ledger = crate::support::member::ledger_of(config);
+    let in_force = || {
+        let mut bytes = vec![0; gpuslice_config::ledger::MAX_SIZE];
+        let path = std::ffi::CString::new(ledger.as_str()).unwrap();
+        let snapshot = gpuslice_config::ledger::Snapshot::read(&path, &mut bytes).unwrap();
+        let limit = snapshot.limits().next();
+        limit.map_or(12 * GIB, |(_, limit)| limit.get())
+    };
+    let mut sizes = std::collections::BTreeSet::new();
+    for round in 0..60u64 {
+        let size = format!("{}GiB", 2 + round * 7 % 20);
+        let mut command = gpuslice(&machine, &["resize", "llama", &size]);
+        let mut resizing = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The moments of the kill cover the whole command, which takes some 20 ms.
+        std::thread::sleep(Duration::from_micros(700 * round));
+        resizing.kill().unwrap();
+        resizing.wait().unwrap();
+        let (limit, record) = (in_force(), recorded(&machine));
+        assert!(limit <= record, "round {round}: {limit} of {record}");
+        sizes.insert(limit);
+    }
+    assert!(sizes.len() > 2, "some commands were carried out: {sizes:?}");
+    assert_eq!(resize(&machine, &["llama", "5GiB"]).2, 0);
+    assert_eq!((in_force(), recorded(&machine)), (5 * GIB, 5 * GIB));
+    end(child);
+}
+
 #[test]
 fn what_cannot_be_resized_is_refused_with_its_reason() {
     let machine = card();

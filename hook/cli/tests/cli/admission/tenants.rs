@@ -276,7 +276,7 @@ fn instances_of_a_card_are_cards_of_their_own() {
     .0;
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     let instances = list["devices"][0]["mig"].as_array().unwrap();
-    let uuid = |index: usize| instances[index]["uuid"].as_str().unwrap();
+    let uuid = |index: usize| instances[index]["device"].as_str().unwrap();
     let on = |index: usize| {
         let device = format!("--device={}={}", uuid(index), instances[index]["total"]);
         let mut command = machine.run(&[&device], "echo started; read line");
