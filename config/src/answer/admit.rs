@@ -64,15 +64,16 @@ fn is_the_hosts_doing(facts: &Facts, slice: &DeviceSlice) -> bool {
     host.obtainable() < slice.memory.minus(own_use)
 }
 
-/// The distance that a grant must keep from the host's last byte, because the host's figures are up
-/// to a millisecond old. The fastest decrease that was measured is 2 MiB in that time.
-const FAR: Bytes = Bytes::gib(1);
+/// The free memory that a grant must leave on the host, because host figures are up to 1 ms old. The
+/// fastest decrease that was measured in that time is 2 MiB.
+const MARGIN: Bytes = Bytes::gib(1);
 
-/// Whether a request is granted no matter what the host did in the last millisecond.
+/// Returns whether a request leaves so much host memory free that figures of up to 1 ms ago are
+/// exact enough to grant it.
 #[must_use]
-pub fn is_far_from_the_end(facts: &Facts, request: Bytes) -> bool {
+pub fn leaves_margin(facts: &Facts, request: Bytes) -> bool {
     let rest = facts.host.map_or(Bytes::ZERO, |host| host.obtainable());
-    request.plus(FAR) <= rest
+    request.plus(MARGIN) <= rest
 }
 
 /// The most that the slice's processes may hold together, for [`crate::ledger::Ledger::claim`]. It

@@ -140,9 +140,9 @@ fn what_is_known_of_the_host_a_moment_ago_decides_only_far_from_the_end() {
         own_use: None,
         host: Some(host),
     };
-    assert!(is_far_from_the_end(&facts, Bytes::gib(9)));
-    assert!(!is_far_from_the_end(&facts, Bytes::gib(10)));
-    assert!(!is_far_from_the_end(
+    assert!(leaves_margin(&facts, Bytes::gib(9)));
+    assert!(!leaves_margin(&facts, Bytes::gib(10)));
+    assert!(!leaves_margin(
         &Facts {
             host: None,
             ..facts

@@ -2,6 +2,7 @@
 //! Touches: files on tmpfs, real processes.
 
 use super::processes::{Child, End, LIMIT, TestLedger, UUID, c_path, claim, is_root, unshare};
+use super::protocol::header::EXTENT_AT;
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
@@ -203,7 +204,8 @@ fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
         place.ledger.claim(place.gpu, two, pinned, Bytes::MAX),
         Claim::Granted
     );
-    let mut bytes = [0; SIZE];
+    // The bytes of another ledger, as an observer of several has them.
+    let mut bytes = [0xff; SIZE];
     let snapshot = Snapshot::read(&c_path(&place.path()), &mut bytes).unwrap();
     let records: Vec<_> = snapshot.slots().collect();
     assert_eq!(records, place.ledger.slots().collect::<Vec<_>>());
@@ -218,6 +220,23 @@ fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
     let held = record.by_kind.map(|(_, bytes)| bytes);
     assert_eq!(held, [5, 0, 0, 0, 0, 2, 0, 0]);
     assert_eq!(snapshot.uncounted(), 0);
+}
+
+#[test]
+fn an_overwritten_extent_hides_no_process_from_an_observer() {
+    let place = TestLedger::new();
+    assert_eq!(place.claim(5), Claim::Granted);
+    let path = place.folder.path().join("copy");
+    let sound = fs::read(place.path()).unwrap();
+    for extent in [0, 1, 7, u32::MAX] {
+        let mut bytes = sound.clone();
+        bytes[EXTENT_AT..][..4].copy_from_slice(&extent.to_ne_bytes());
+        fs::write(&path, bytes).unwrap();
+        let mut bytes = [0xff; SIZE];
+        let snapshot = Snapshot::read(&c_path(&path), &mut bytes).unwrap();
+        let used: Vec<_> = snapshot.slots().map(|record| record.used).collect();
+        assert_eq!(used, [5], "{extent}");
+    }
 }
 
 #[test]

@@ -2,43 +2,121 @@
 //! collector.
 //! Touches: the file, by reading it. Never: a mapping, so a truncated file harms no observer.
 //!
-//! The file is read until two consecutive readings are equal: then that was its content at the
-//! moment between them. If a slice never rests for that long, its last reading is used. Each
+//! Only the header and the slots that were ever taken are read, which is a small part of most
+//! files. They are read until two consecutive readings are equal: then that was their content at
+//! the moment between them. If a slice never rests for that long, its last reading is used. Each
 //! process is then off by at most the amount that it was just claiming or releasing.
 
 use super::error::refuse;
 use super::kernel::lock_file::{LOCKS, Path};
 use super::protocol::header::{
-    DEVICES_AT, EXTENT_AT, ID_AT, LIMITS_AT, LOCKS_AT, NOTED_AT, Noted, UNCOUNTED_AT, uuid_of,
+    DEVICES_AT, EXTENT_AT, ID_AT, LIMITS_AT, LOCKS_AT, NOTED_AT, Noted, SHARERS_AT, UNCOUNTED_AT,
+    uuid_of,
 };
 use super::protocol::layout::{
     DEVICES, Device, Head, KINDS, Kind, Node, PAGE, columns_at, sharing_at, slots_of,
 };
-use super::protocol::sharing::{SHARERS, payers};
+use super::protocol::sharing::{ROW, SHARERS, payers};
 use super::{LedgerError, Record, Refusals, SetLimit};
 use crate::sys::{Access, Fd};
 use crate::words::units::Bytes;
 use core::ffi::CStr;
 use core::mem::offset_of;
+use core::ops::Range;
 
 /// The maximum number of further readings.
 const READINGS: usize = 16;
 
-/// Reads the file again and copies the differences. Returns whether there were none.
-fn is_unchanged(fd: &Fd, bytes: &mut [u8]) -> Result<bool, LedgerError> {
-    let (mut again, mut from, mut unchanged) = ([0; 4096], 0usize, true);
-    for known in bytes.chunks_exact_mut(again.len()) {
-        let length = fd.read(&mut again, from).map_err(LedgerError::Open)?;
-        if length != known.len() {
-            return Err(LedgerError::Length(from.saturating_add(length) as u64));
+/// The parts of a ledger that are in use. The others were never written to: they are zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    /// The number of slots, up to the last one that was ever taken.
+    slots: usize,
+    /// The number of rows of sharers, up to the last one that was ever used.
+    rows: usize,
+}
+
+impl Extent {
+    /// The extent that the header says, in a ledger of so many slots.
+    fn of(header: &[u8], slots: usize) -> Extent {
+        let number = |at: usize, most: usize| {
+            let word = header.get(at..).and_then(<[u8]>::first_chunk);
+            let word = word.map_or(u32::MAX, |word| u32::from_ne_bytes(*word));
+            usize::try_from(word).map_or(most, |number| number.min(most))
+        };
+        Extent {
+            slots: number(EXTENT_AT, slots),
+            rows: number(SHARERS_AT, SHARERS),
         }
-        if *known != again {
-            known.copy_from_slice(&again);
+    }
+
+    /// The places of these parts in a file of so many slots, besides the header. Of the nodes, it
+    /// has one more: see [`hides_one`].
+    fn parts(self, slots: usize) -> [Range<usize>; 4] {
+        let [used, _, nodes, kinds] = columns_at(slots);
+        let part = |at: usize, count: usize, size: usize| {
+            at..at.saturating_add(count.saturating_mul(size))
+        };
+        let nodes_seen = self.slots.saturating_add(1).min(slots);
+        [
+            part(used, self.slots, 8),
+            part(nodes, nodes_seen, size_of::<Node>()),
+            part(kinds, self.slots, KINDS.saturating_mul(8)),
+            part(sharing_at(slots), self.rows, ROW),
+        ]
+    }
+}
+
+/// Whether the slot after the extent was ever taken: the extent was overwritten, and says nothing.
+fn hides_one(bytes: &[u8], extent: Extent, slots: usize) -> bool {
+    let [_, _, nodes, _] = columns_at(slots);
+    let node = nodes.saturating_add(extent.slots.saturating_mul(size_of::<Node>()));
+    let head = bytes.get(node..).and_then(<[u8]>::first_chunk);
+    extent.slots < slots && head.is_some_and(|head| *head != [0; 8])
+}
+
+/// Reads a part of the file again and copies the differences. Returns whether there were none.
+fn is_unchanged(fd: &Fd, bytes: &mut [u8], part: Range<usize>) -> Result<bool, LedgerError> {
+    let (mut again, mut from, mut unchanged) = ([0; PAGE], part.start, true);
+    let wrong = |at: usize| LedgerError::Length(at as u64);
+    let known = bytes.get_mut(part).ok_or(wrong(from))?;
+    for known in known.chunks_mut(again.len()) {
+        let again = again.get_mut(..known.len()).unwrap_or_default();
+        let length = fd.read(again, from).map_err(LedgerError::Open)?;
+        from = from.saturating_add(length);
+        if length != known.len() {
+            return Err(wrong(from));
+        }
+        if *known != *again {
+            known.copy_from_slice(again);
             unchanged = false;
         }
-        from = from.saturating_add(length);
     }
     Ok(unchanged)
+}
+
+/// Reads the parts that are in use, until two consecutive readings are equal.
+fn copy(fd: &Fd, bytes: &mut [u8], slots: usize) -> Result<Extent, LedgerError> {
+    let mut before = None;
+    for _ in 0..=READINGS {
+        let mut unchanged = is_unchanged(fd, bytes, 0..PAGE)?;
+        let mut extent = Extent::of(bytes, slots);
+        for part in extent.parts(slots) {
+            unchanged &= is_unchanged(fd, bytes, part)?;
+        }
+        if hides_one(bytes, extent, slots) {
+            extent.slots = slots;
+            for part in extent.parts(slots) {
+                unchanged &= is_unchanged(fd, bytes, part)?;
+            }
+        }
+        // The bytes that the first reading found in `bytes` are those of another moment.
+        let is_second = before.replace(extent) == Some(extent);
+        if unchanged && is_second {
+            break;
+        }
+    }
+    Ok(before.unwrap_or(Extent { slots: 0, rows: 0 }))
 }
 
 /// A number that changes with the amounts and the refusals of a ledger, for an observer that looks
@@ -58,9 +136,7 @@ pub fn fingerprint(link: &CStr) -> Result<u64, LedgerError> {
     if fd.read(&mut page, 0).map_err(LedgerError::Open)? != PAGE {
         return Err(wrong);
     }
-    let extent = page.get(EXTENT_AT..).and_then(|bytes| bytes.first_chunk());
-    let extent = extent.map_or(0, |word| u32::from_ne_bytes(*word));
-    let extent = usize::try_from(extent).map_or(slots, |extent| extent.min(slots));
+    let extent = Extent::of(&page, slots).slots;
     let mut sum = mixed(0, &page);
     let (mut from, [used, ..]) = (0usize, columns_at(slots));
     let length = extent.saturating_mul(8);
@@ -92,8 +168,10 @@ fn mixed(sum: u64, bytes: &[u8]) -> u64 {
 
 /// A copy of a ledger file, with the file open to query which owners are alive.
 pub struct Snapshot<'a> {
+    /// Only the parts in use were read. The others may be of another ledger.
     bytes: &'a [u8],
     slots: usize,
+    extent: Extent,
     /// The file that carries the locks.
     locks: Fd,
 }
@@ -130,17 +208,11 @@ impl<'a> Snapshot<'a> {
         let slots = slots_of(stat.length).ok_or(wrong)?;
         let length = usize::try_from(stat.length).map_err(|_| wrong)?;
         let bytes = place.get_mut(..length).ok_or(wrong)?;
-        if fd.read(bytes, 0).map_err(LedgerError::Open)? != length {
-            return Err(wrong);
-        }
-        for _ in 0..READINGS {
-            if is_unchanged(&fd, bytes)? {
-                break;
-            }
-        }
+        let extent = copy(&fd, bytes, slots)?;
         let mut snapshot = Snapshot {
             bytes,
             slots,
+            extent,
             locks: fd,
         };
         refuse(
@@ -173,7 +245,7 @@ impl<'a> Snapshot<'a> {
     /// holds any more; its bytes include that.
     pub fn slots(&self) -> impl Iterator<Item = Record> + '_ {
         let charges = self.imports();
-        (0..self.slots).filter_map(move |slot| {
+        (0..self.extent.slots).filter_map(move |slot| {
             let mut record = self.record(slot)?;
             let its = charges.iter().flatten().find(|(payer, _)| *payer == slot);
             let charged = its.map_or(0, |(_, bytes)| *bytes);
@@ -189,10 +261,12 @@ impl<'a> Snapshot<'a> {
     /// The slots that are charged for imported memory, with the amounts.
     fn imports(&self) -> [Option<(usize, u64)>; SHARERS] {
         let mut charges = [None; SHARERS];
-        let copy = self.bytes.get(sharing_at(self.slots)..).unwrap_or_default();
+        let [.., rows] = self.extent.parts(self.slots);
+        let copy = self.bytes.get(rows).unwrap_or_default();
         let device = |slot: usize| {
             let head = self.head(slot);
-            let is_counted = head.taken() && self.locks.locked(slot).unwrap_or(true);
+            let is_counted =
+                slot < self.extent.slots && head.taken() && self.locks.locked(slot).unwrap_or(true);
             is_counted.then(|| head.device())
         };
         payers(copy, device, |slot, bytes| {

@@ -62,6 +62,9 @@ impl Errno {
 
 impl core::fmt::Display for Errno {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        #[cfg(any(feature = "std", test))]
+        return std::io::Error::from_raw_os_error(self.0).fmt(out);
+        #[cfg(not(any(feature = "std", test)))]
         write!(out, "errno {}", self.0)
     }
 }

@@ -96,7 +96,7 @@ pub enum ParseBytesError {
     #[error("no size given (try 12GiB)")]
     Empty,
     /// The text has a minus sign.
-    #[error("a size cannot be negative (try 12GiB, or leave it out for no limit)")]
+    #[error("a size cannot be negative (try 12GiB)")]
     Negative,
     /// There is no number in front of the unit.
     #[error("not a size (try 12GiB)")]
@@ -124,12 +124,12 @@ pub enum ParseBytesError {
 
 /// `24GiB`, `24Gi`, `24G`, `1.5GiB`, `24576MiB`, `25769803776`.
 ///
-/// A unit without `i` is read as the binary one: GPU memory is sold, reported and configured
-/// in binary units under either name, and a text that is not understood is refused rather
-/// than guessed at (a peer reads `4Gi` as four bytes and `-1` as no limit).
+/// A unit without `i` is read as the binary unit. GPU memory is sold, reported and configured in
+/// binary units under either name. A text that is not a size is refused, not guessed at. HAMi-core,
+/// for comparison, reads `4Gi` as four bytes and `-1` as no limit.
 impl Bytes {
-    /// Parses a configured size. `8` is refused: its unit was forgotten, and eight bytes are not
-    /// meant.
+    /// Parses a configured size. `8` is refused, because it lacks a unit and would limit the slice
+    /// to eight bytes.
     ///
     /// # Errors
     /// As `parse`, and [`ParseBytesError::Small`] for less than 1 MiB.

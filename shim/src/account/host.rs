@@ -57,7 +57,7 @@ impl Account {
     pub(super) fn check_host(&self, budget: &DeviceSlice, bytes: Bytes) -> Result<Bytes, Refusal> {
         let ask = |moment| answer::host_facts(self.slice, &self.device, budget, moment);
         if let Some((facts, charge)) = ask(Moment::Lately)
-            && admit::is_far_from_the_end(&facts, bytes)
+            && admit::leaves_margin(&facts, bytes)
             && admit::admit(&facts, Some(budget), bytes).is_ok()
         {
             return Ok(charge);

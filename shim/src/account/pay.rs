@@ -87,8 +87,8 @@ impl Account {
         }
     }
 
-    /// Refuses a request. If the driver has an error of its own for it, the program gets that
-    /// error, and no refusal is recorded.
+    /// Refuses a request. If the driver itself rejects the request, the program gets the driver's
+    /// error and no refusal is recorded.
     #[cold]
     fn refuse_call(
         &self,

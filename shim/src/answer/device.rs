@@ -63,14 +63,20 @@ impl<'a> Device<'a> {
     }
 }
 
-/// The cached facts of an ordinal. 0: none yet. Otherwise: KNOWN, UNIFIED, the device's number in
-/// the ledger plus one (from bit 16), and the number of its budget in the low byte.
+/// Cached device facts by ordinal, packed into 32 bits; 0 is an empty entry.
+///
+/// | bits | fact |
+/// |---|---|
+/// | 0-7 | the number of the device's budget, or [`UNLIMITED`] |
+/// | 8 | [`UNIFIED`]: the device shares the host's memory |
+/// | 15 | [`KNOWN`]: the entry is not empty |
+/// | 16-23 | the device's number in the ledger plus one, or 0 if the ledger has no row for it |
 const KNOWN: u32 = 0x8000;
 const UNIFIED: u32 = 0x100;
 const UNLIMITED: u8 = 0xff;
 
-/// The device of the calling thread's current context. `alone` caches whether the driver has only
-/// one device: 0 unknown, 1 yes, 2 no.
+/// Returns the device of the calling thread's current context. `alone` caches whether the driver has
+/// only one device: 0 unknown, 1 yes, 2 no.
 #[inline(always)]
 pub(crate) fn current(copy: CopyId) -> Option<CudaOrdinal> {
     let alone = &copies::devices(copy)?.alone;
@@ -103,8 +109,8 @@ fn context_device(copy: CopyId) -> Option<CudaOrdinal> {
     ordinal(device)
 }
 
-/// The device that a stream runs on. None: the driver does not know the stream, or there is no
-/// context.
+/// Returns the device that a stream runs on, or None if the driver does not know the stream or there
+/// is no context.
 pub(crate) fn of_stream(copy: CopyId, stream: CUstream) -> Option<CudaOrdinal> {
     /// `CU_STREAM_PER_THREAD`: up to this value a stream is one of the current context's own.
     const PER_THREAD: usize = 2;
@@ -128,7 +134,7 @@ pub(crate) fn of_stream(copy: CopyId, stream: CUstream) -> Option<CudaOrdinal> {
     within(copy, context, || context_device(copy)).flatten()
 }
 
-/// The ordinal of a device of the slice's ledger, as far as this process has queried it.
+/// Returns the ordinal of a device of the slice's ledger, if this process has queried it.
 #[cold]
 pub(crate) fn ordinal_of(copy: CopyId, listed: ledger::Device) -> Option<CudaOrdinal> {
     let wanted = u32::from(listed.number()).saturating_add(1);
@@ -151,7 +157,7 @@ pub(crate) fn within<T>(copy: CopyId, context: CUcontext, ask: impl FnOnce() -> 
     Some(answer)
 }
 
-/// All devices of a driver.
+/// Returns all devices of a driver.
 pub(crate) fn all(copy: CopyId) -> impl Iterator<Item = CudaOrdinal> {
     let mut devices = 0;
     if let Some(count) = functions::cuDeviceGetCount::real(copy) {
@@ -161,17 +167,17 @@ pub(crate) fn all(copy: CopyId) -> impl Iterator<Item = CudaOrdinal> {
     (0..u32::try_from(devices).unwrap_or(0)).map(CudaOrdinal)
 }
 
-/// Whether the calling thread has a current context that is alive.
+/// Returns whether the calling thread has a current context that is alive.
 pub(crate) fn has_context(copy: CopyId) -> bool {
     context_device(copy).is_some()
 }
 
-/// The ordinal of a device handle of the driver API.
+/// Returns the ordinal of a device handle of the driver API.
 pub(crate) fn ordinal(device: CUdevice) -> Option<CudaOrdinal> {
     u32::try_from(device).ok().map(CudaOrdinal)
 }
 
-/// The slice's entry for a CUDA device. None: there is no entry, and the driver's answer stands.
+/// Returns the slice's entry for a CUDA device. Without an entry, the driver's answer stands.
 #[inline(always)]
 pub(crate) fn cuda(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<Device<'_>> {
     let cell = copies::devices(copy)?.ordinals.get(ordinal.0 as usize);
@@ -241,7 +247,7 @@ fn ask(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
     Some(listed << 16 | KNOWN | unified | u32::from(budget.0))
 }
 
-/// The uuid of a CUDA device.
+/// Returns the uuid of a CUDA device.
 fn uuid(copy: CopyId, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     let device = CUdevice::try_from(ordinal.0).ok()?;
@@ -260,8 +266,8 @@ fn uuid(copy: CopyId, ordinal: CudaOrdinal) -> Option<[u8; 16]> {
     None
 }
 
-/// Whether the current device shares the host's memory, where there is no slice. On a machine
-/// without such a device, every call after the first costs one load.
+/// Returns whether the current device shares the host's memory, for processes without a slice. On a
+/// machine without such a device, every call after the first costs one load.
 #[inline]
 pub(crate) fn shares(copy: CopyId) -> bool {
     let Some(shared) = copies::devices(copy).map(|devices| &devices.shared) else {
@@ -274,7 +280,7 @@ pub(crate) fn shares(copy: CopyId) -> bool {
     known == 1 && current(copy).and_then(|ordinal| integrated(copy, ordinal)) == Some(true)
 }
 
-/// Whether any device of this driver shares the host's memory: 1 yes, 2 no.
+/// Returns whether any device of this driver shares the host's memory: 1 yes, 2 no.
 #[cold]
 fn look_at_all(copy: CopyId, shared: &AtomicU8) -> u8 {
     let mut devices = 0;
@@ -294,7 +300,7 @@ fn look_at_all(copy: CopyId, shared: &AtomicU8) -> u8 {
     known
 }
 
-/// The driver's value of CU_DEVICE_ATTRIBUTE_INTEGRATED.
+/// Returns the driver's value of CU_DEVICE_ATTRIBUTE_INTEGRATED.
 pub(crate) fn integrated(copy: CopyId, ordinal: CudaOrdinal) -> Option<bool> {
     let mut integrated = 0;
     let device = CUdevice::try_from(ordinal.0).ok()?;
@@ -304,7 +310,7 @@ pub(crate) fn integrated(copy: CopyId, ordinal: CudaOrdinal) -> Option<bool> {
     (code == SUCCESS).then_some(integrated == 1)
 }
 
-/// The CUDA device with the uuid of an NVML device, in a driver that is loaded and initialised.
+/// Returns the CUDA device with the uuid of an NVML device, if its driver is loaded and initialised.
 pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(CopyId, CudaOrdinal)> {
     let copy = copies::any_driver()?;
     let mut devices = 0;
@@ -319,7 +325,7 @@ pub(crate) fn cuda_twin(bytes: [u8; 16]) -> Option<(CopyId, CudaOrdinal)> {
         .map(|ordinal| (copy, ordinal))
 }
 
-/// The uuid of a device, with the kind that the slice gives it.
+/// Returns the uuid of a device, with the kind that the slice gives it.
 pub(crate) fn identity(
     slice: &LoadedSlice,
     copy: CopyId,
@@ -329,7 +335,7 @@ pub(crate) fn identity(
     Some(slice.identity(bytes, slice.budget(bytes, None)?))
 }
 
-/// The identity of an NVML device.
+/// Returns the identity of an NVML device.
 pub(crate) fn nvml_uuid(copy: CopyId, device: nvmlDevice_t) -> Option<DeviceUuid> {
     let mut text = [0u8; NVML_UUID_LENGTH as usize];
     let ask = functions::nvmlDeviceGetUUID::real(copy)?;
@@ -340,8 +346,8 @@ pub(crate) fn nvml_uuid(copy: CopyId, device: nvmlDevice_t) -> Option<DeviceUuid
     text.to_str().ok()?.parse().ok()
 }
 
-/// The slice's device that shares the host's memory: the first that the slice lists as integrated,
-/// or else one that this process has already queried. Calls no driver.
+/// Returns the slice's device that shares the host's memory: the first that the slice lists as
+/// integrated, or else one that this process has already queried. Calls no driver.
 pub(crate) fn unified(slice: &LoadedSlice) -> Option<Device<'_>> {
     if let Some((budget, uuid)) = slice.integrated() {
         return Some(Device {

@@ -201,8 +201,8 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
     }
 }
 
-/// Whether the object is part of the driver: a driver that looks itself up gets its own functions.
-/// libcudart is one of its clients, and not included.
+/// Returns whether the object belongs to the driver. The driver's own look-ups are not redirected.
+/// libcudart does not count as driver.
 fn is_drivers_own(object: &Object) -> bool {
     const OWN: [&[u8]; 5] = [
         b"libcuda.so",

@@ -58,7 +58,7 @@ impl NearBy {
         NearBy(leaf | first as u64)
     }
 
-    /// The index in the near leaf of the word with this number. None: it is in another leaf.
+    /// Returns the word's index in the nearest leaf, or None if another leaf holds the word.
     #[inline]
     fn place(self, number: usize) -> Option<usize> {
         let leaf = (number / WORDS) as u64;
@@ -88,7 +88,7 @@ fn start(address: u64) -> u64 {
     (address % STEP / 512) << START_AT
 }
 
-/// The word of an address. None: there cannot be one.
+/// Returns the word of an address, or None if no allocation can start there.
 #[inline]
 fn word(state: &'static ProcessState, address: u64) -> Option<&'static AtomicU64> {
     if !address.is_multiple_of(512) {

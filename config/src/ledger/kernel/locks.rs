@@ -30,9 +30,9 @@ pub(crate) struct Session<'a> {
     owned: Cell<usize>,
     /// Whether to query the kernel about other processes even under a seccomp filter.
     insists: bool,
-    /// Why the file could not be opened.
+    /// The error of opening the file.
     failure: Cell<Option<Errno>>,
-    /// Why the kernel gave no lock, other than that another process has it.
+    /// The error of locking, other than that another process holds the lock.
     lock_failure: Cell<Option<Errno>>,
     /// The locks of the slot that was taken last.
     hold: Cell<Option<Hold>>,
@@ -76,12 +76,12 @@ impl<'a> Session<'a> {
         self.insists || !quiet::is_on()
     }
 
-    /// Why the file could not be opened, if it could not.
+    /// Returns the error of opening the file, if there was one.
     pub(crate) fn failure(&self) -> Option<Errno> {
         self.failure.get()
     }
 
-    /// Why the kernel gave no lock, other than that another process has it.
+    /// Returns the error of locking, other than that another process holds the lock.
     pub(crate) fn lock_failure(&self) -> Option<Errno> {
         self.lock_failure.get()
     }
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         self.owned.set(0);
     }
 
-    /// Whether another process has locked the byte.
+    /// Returns whether another process has locked the byte.
     #[cold]
     fn locked(&self, byte: usize) -> Result<bool, Errno> {
         if self.owned.get().checked_sub(1) == Some(byte) || !self.asks() {
@@ -125,8 +125,8 @@ impl<'a> Session<'a> {
         self.with(|fd| fd.locked(byte))
     }
 
-    /// Whether the lock that marks this process as alive outlasts its descriptor. On tmpfs it does;
-    /// elsewhere only closing the descriptor can tell.
+    /// Returns whether the lock that marks this process as alive outlasts its descriptor. On tmpfs it
+    /// does; on other file systems, closing the descriptor and querying the lock shows it.
     pub(crate) fn own_lock_stays(&self, slot: usize) -> bool {
         if self.with(|fd| fd.is_on_tmpfs()) == Ok(true) {
             return true;
@@ -158,8 +158,8 @@ pub(crate) struct SlotLock<'s, 'a> {
 
 impl Drop for SlotLock<'_, '_> {
     fn drop(&mut self) {
-        // Unlocked explicitly, because the descriptor stays open for the rest of the call, and a
-        // mapping keeps its locks.
+        // Unlock explicitly: the descriptor stays open until the call ends, and the mapping would
+        // keep the lock.
         let _ = self.session.with(|fd| {
             fd.unlock(self.session.slot_lock_byte(self.slot));
             Ok(())

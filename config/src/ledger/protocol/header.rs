@@ -274,6 +274,7 @@ pub(crate) const LOCKS_AT: usize = offset_of!(Header, locks);
 pub(crate) const UNCOUNTED_AT: usize = offset_of!(Header, uncounted);
 pub(crate) const DEVICES_AT: usize = offset_of!(Header, devices);
 pub(crate) const EXTENT_AT: usize = offset_of!(Header, extent);
+pub(crate) const SHARERS_AT: usize = offset_of!(Header, sharers);
 pub(crate) const NOTED_AT: usize = offset_of!(Header, noted);
 pub(crate) const ID_AT: usize = offset_of!(Header, id);
 pub(crate) const LIMITS_AT: usize = offset_of!(Header, limits);

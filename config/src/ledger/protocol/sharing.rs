@@ -40,8 +40,10 @@ pub(crate) struct Sharer {
     imported: [AtomicU32; CLASSES],
 }
 
+/// The length of a row.
+pub(crate) const ROW: usize = size_of::<Sharer>();
 /// The length of all rows.
-pub(crate) const SIZE: usize = SHARERS * size_of::<Sharer>();
+pub(crate) const SIZE: usize = SHARERS * ROW;
 
 const _: () = assert!(SIZE.is_multiple_of(4096));
 

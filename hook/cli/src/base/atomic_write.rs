@@ -256,13 +256,53 @@ mod tests {
             let error = replace(path, b"text").unwrap_err();
             assert_eq!(
                 error.source.to_string(),
-                "the link belongs to user 65534, and others may create files in its folder (use a folder of your own)"
+                "the link belongs to user 65534, who may create files in its folder (use a folder of your own)"
             );
         }
         assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "secret");
         assert!(!place.path().join("new").exists());
         assert_eq!(fs::read_dir(&shared).unwrap().count(), 3);
+    }
+
+    /// The folder of a service's user, to which a timer of root writes.
+    #[test]
+    fn a_link_in_another_users_folder_is_not_followed_and_a_file_there_is_replaced() {
+        if !geteuid().is_root() {
+            eprintln!("not run: only root can make another user's folder");
+            return;
+        }
+        for (owner, mode) in [(65534, 0o755), (0, 0o775)] {
+            let place = tempfile::tempdir().unwrap();
+            let (folder, secret) = (place.path().join("folder"), place.path().join("secret"));
+            fs::create_dir(&folder).unwrap();
+            fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+            chown(&folder, Some(owner.into()), None).unwrap();
+            fs::write(&secret, "secret").unwrap();
+            for (name, target) in [("link", "../secret"), ("dangling", "../new")] {
+                let link = folder.join(name);
+                symlink(target, &link).unwrap();
+                std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+                let error = replace(&link, b"text").unwrap_err().source.to_string();
+                assert!(
+                    error.starts_with("the link belongs to user 65534"),
+                    "{error}"
+                );
+            }
+            assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+            assert!(!place.path().join("new").exists());
+            let file = folder.join("file");
+            fs::write(&file, "old").unwrap();
+            chown(&file, Some(65534.into()), None).unwrap();
+            fs::hard_link(&file, place.path().join("other")).unwrap();
+            replace(&file, b"new").unwrap();
+            let read = |path: &Path| fs::read_to_string(path).unwrap();
+            // The file was replaced: what else led to it has not changed.
+            assert_eq!(
+                (read(&file), read(&place.path().join("other"))),
+                ("new".to_owned(), "old".to_owned())
+            );
+        }
     }
 
     #[test]

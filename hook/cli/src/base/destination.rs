@@ -2,7 +2,7 @@
 //! Touches: the file system, by descriptors; it opens no regular file.
 //! Law: a link in a folder in which others may create files is followed only if it belongs to this
 //! user or to root. `fs.protected_symlinks` is the kernel's form of this rule. It is not always
-//! enabled, and does not apply to links before the last component.
+//! enabled, knows only sticky folders, and does not apply to links before the last component.
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
@@ -145,21 +145,32 @@ fn follow(folder: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Refuses a file or link that another user may have planted.
+/// Refuses a link that another user may have planted: in a folder of that user, or in one to which
+/// others may write. Refuses a file only in a folder to which everybody may write: a file is
+/// replaced, so nothing that it leads to is overwritten.
 fn may_use(folder: &OwnedFd, found: &FileStat, what: &str) -> io::Result<()> {
-    let shared = (Mode::S_ISVTX | Mode::S_IWOTH).bits();
-    let is_shared = fstat(folder)?.st_mode & shared != 0;
-    let is_trusted = found.st_uid == 0 || found.st_uid == geteuid().as_raw();
-    if is_shared && !is_trusted {
-        return Err(io::Error::new(
+    let is_trusted = |owner: u32| owner == 0 || owner == geteuid().as_raw();
+    if is_trusted(found.st_uid) {
+        return Ok(());
+    }
+    let of = fstat(folder)?;
+    let is_link = kind(found) == SFlag::S_IFLNK;
+    let everybody = Mode::S_ISVTX | Mode::S_IWOTH;
+    let others = match is_link {
+        true => everybody | Mode::S_IWGRP,
+        false => everybody,
+    };
+    let is_shared = of.st_mode & others.bits() != 0 || is_link && !is_trusted(of.st_uid);
+    match is_shared {
+        true => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "the {what} belongs to user {}, and others may create files in its folder (use a folder of your own)",
+                "the {what} belongs to user {}, who may create files in its folder (use a folder of your own)",
                 found.st_uid
             ),
-        ));
+        )),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Opens a file that is not a regular file. Standard output and error are used as they are: opening

@@ -60,7 +60,11 @@ pub(crate) const MEANINGS: &[Meaning] = &[
         &["status", "report"],
         "A slice or its ledger could not be read; its memory is shown as ?, and as null in JSON.",
     ),
-    (UNREAD, &["events"], "An event file could not be read."),
+    (
+        UNREAD,
+        &["events", "history"],
+        "An event file could not be read.",
+    ),
     (
         BROKEN,
         &["doctor"],

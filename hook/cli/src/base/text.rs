@@ -174,6 +174,12 @@ fn is_digit(letter: char) -> bool {
     letter.is_ascii_digit()
 }
 
+/// Parses a whole number of seconds, at least 1.
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| "not a whole number of seconds, at least 1 (try 10)".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

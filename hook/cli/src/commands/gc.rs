@@ -30,8 +30,8 @@ const NOTES: &str = "\
 Running programs and containers are not touched. The OCI hook does the same whenever a container
 starts. gpuslice-gc.timer runs gpuslice gc for hosts on which no container starts for a long time.
 
-JSON: schema, removed [kind (record, container or slice), name], failures [text], runs (of this user,
-that are running).";
+JSON: schema, removed [kind (record, container or slice), name], failures [text], runs (of this
+user, that are running).";
 
 /// The JSON output.
 #[derive(Serialize)]

@@ -20,12 +20,15 @@ use crate::runs::recording::refusal_command::RefusalCommand;
 use crate::runs::recording::{self, RunStart};
 use crate::runs::registry::{self, Registration};
 use crate::runs::tenancy::NoRoom;
+use crate::slice::budget::BudgetError;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
 use crate::slice::options::{STARTING, SliceOptions};
+use crate::slice::slices_file::keys;
 use crate::slice::slices_file::options::SliceFromFile;
 use crate::slice::slices_file::places::Found;
 use anyhow::{Context, bail};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use gpuslice_config::words::units::Bytes;
 use nix::errno::Errno;
 use nix::unistd::{Pid, execvpe};
@@ -52,7 +55,13 @@ pub struct Args {
 
     /// Run this shell command when allocations of the slice are refused: at the 1st, the 10th, the
     /// 100th ... of them. GPUSLICE_EVENT_MESSAGE and other variables describe the refusal
-    #[arg(long, value_name = "COMMAND", requires = "slice", help_heading = STARTING)]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        requires = "slice",
+        value_parser = OsStringValueParser::new().try_map(refusal_script),
+        help_heading = STARTING
+    )]
     pub on_refusal: Option<OsString>,
 
     /// Print what the start would write and set, with its warnings or its refusal, and do not
@@ -137,6 +146,26 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     Err(not_started(&name, failure).into())
 }
 
+/// Checks that a script for `sh -c` is not empty and can be parsed: at a refusal nobody reads the
+/// error of the shell.
+fn refusal_script(script: OsString) -> Result<OsString, String> {
+    if script.is_empty() {
+        return Err("the command is empty".to_owned());
+    }
+    let parsed = std::process::Command::new("/bin/sh")
+        .args(["-n", "-c"])
+        .arg(&script)
+        .stdin(std::process::Stdio::null())
+        .output();
+    match parsed {
+        Ok(parsed) if !parsed.status.success() => {
+            let why = String::from_utf8_lossy(&parsed.stderr);
+            Err(format!("the shell cannot read it: {}", why.trim()))
+        }
+        _ => Ok(script),
+    }
+}
+
 impl Args {
     /// Takes the slice of a slices file, and its command if none is given.
     fn take(&mut self, found: &Found) -> anyhow::Result<()> {
@@ -157,7 +186,13 @@ impl Args {
 /// Names the slices file in the error of a slice that it describes.
 pub(crate) fn of_file<T>(found: Option<&Found>, done: anyhow::Result<T>) -> anyhow::Result<T> {
     match found {
-        Some(found) => done.with_context(|| found.shown()),
+        Some(found) => {
+            let reworded = done.map_err(|error| match error.downcast_ref::<BudgetError>() {
+                Some(fault) => anyhow::Error::msg(keys::named_by_keys(&fault.to_string())),
+                None => error,
+            });
+            reworded.with_context(|| found.shown())
+        }
         None => done,
     }
 }
@@ -194,7 +229,10 @@ fn record_start(prepared: &Prepared, command: Option<&RefusalCommand>, gaps: &[S
         return;
     };
     let name = slice.name.as_str();
-    let run = RunStart::now(name, prepared.simulated, prepared.devices.clone());
+    let run = RunStart {
+        enforce: slice.enforce,
+        ..RunStart::now(name, prepared.simulated, prepared.devices.clone())
+    };
     recording::start(watched(prepared), &run, command, gaps);
 }
 

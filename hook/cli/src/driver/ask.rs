@@ -63,7 +63,7 @@ pub(crate) enum AskError {
         why: &'static str,
     },
     /// The driver crashed the child.
-    #[error("the NVIDIA driver failed while it was asked ({status}){said}")]
+    #[error("the NVIDIA driver crashed during a query ({status}){said}")]
     Crashed {
         /// The child's exit status.
         status: ExitStatus,
@@ -132,12 +132,82 @@ pub(crate) fn child_within<T: DeserializeOwned>(
     why: &'static str,
     patience: Duration,
 ) -> Result<T, AskError> {
-    let bounds = Bounds {
-        quiet: patience,
-        patience,
-    };
-    let answer = answer(command(arguments, vars), why, bounds, &|_| {});
-    answer.map(|(answer, _)| answer)
+    Asked::start(arguments, vars)?.answer(why, patience)
+}
+
+/// A child that queries the driver while this process does something else.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    child: Child,
+    since: Instant,
+}
+
+impl Asked {
+    /// Starts gpuslice with these arguments as the child that queries the driver.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start(
+        arguments: &[&OsStr],
+        vars: &[(OsString, OsString)],
+    ) -> Result<Asked, AskError> {
+        Asked::start_command(command(arguments, vars))
+    }
+
+    fn start_command(mut command: Command) -> Result<Asked, AskError> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().map_err(AskError::Start)?;
+        let since = Instant::now();
+        Ok(Asked { child, since })
+    }
+
+    /// Returns the child's answer. It shows no messages, and `patience` limits the time since the
+    /// start.
+    ///
+    /// # Errors
+    /// When there is no answer in that time.
+    pub(crate) fn answer<T: DeserializeOwned>(
+        self,
+        why: &'static str,
+        patience: Duration,
+    ) -> Result<T, AskError> {
+        let bounds = Bounds {
+            quiet: patience,
+            patience,
+        };
+        let answer = self.answer_in(why, bounds, &|_| {});
+        answer.map(|(answer, _)| answer)
+    }
+
+    /// Waits until the child ends or the time limit is reached.
+    fn answer_in<T: DeserializeOwned>(
+        self,
+        why: &'static str,
+        bounds: Bounds,
+        tell: &dyn Fn(&str),
+    ) -> Result<(T, String), AskError> {
+        let Asked { mut child, since } = self;
+        let Some((answer, said, status)) = hear(&mut child, since, why, bounds, tell) else {
+            // A child that hangs in the kernel survives the signal, so this does not wait for its
+            // end.
+            let _ = child.kill();
+            let _ = child.try_wait();
+            let after = bounds.patience;
+            return Err(AskError::Silent { after, why });
+        };
+        let line = answer.lines().next_back().unwrap_or_default();
+        let said = match said.trim() {
+            "" => String::new(),
+            text => format!(":\n{text}"),
+        };
+        match serde_json::from_str(line) {
+            Ok(answer) if status.success() => Ok((answer, said)),
+            _ => Err(AskError::Crashed { status, said }),
+        }
+    }
 }
 
 fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
@@ -153,32 +223,12 @@ fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
 
 /// Runs the child until it ends or the time limit is reached.
 fn answer<T: DeserializeOwned>(
-    mut command: Command,
+    command: Command,
     why: &'static str,
     bounds: Bounds,
     tell: &dyn Fn(&str),
 ) -> Result<(T, String), AskError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(AskError::Start)?;
-    let Some((answer, said, status)) = hear(&mut child, why, bounds, tell) else {
-        // A child that hangs in the kernel survives the signal, so this does not wait for its end.
-        let _ = child.kill();
-        let _ = child.try_wait();
-        let after = bounds.patience;
-        return Err(AskError::Silent { after, why });
-    };
-    let line = answer.lines().next_back().unwrap_or_default();
-    let said = match said.trim() {
-        "" => String::new(),
-        text => format!(":\n{text}"),
-    };
-    match serde_json::from_str(line) {
-        Ok(answer) if status.success() => Ok((answer, said)),
-        _ => Err(AskError::Crashed { status, said }),
-    }
+    Asked::start_command(command)?.answer_in(why, bounds, tell)
 }
 
 /// Returns the child's standard output and error, and its exit status. Returns None if the time
@@ -189,11 +239,11 @@ fn answer<T: DeserializeOwned>(
 /// them.
 fn hear(
     child: &mut Child,
+    start: Instant,
     why: &str,
     bounds: Bounds,
     tell: &dyn Fn(&str),
 ) -> Option<(String, String, ExitStatus)> {
-    let start = Instant::now();
     let mut told = false;
     // Returns the time until the next action is due; None if the time limit is reached.
     let mut left = || {
@@ -210,6 +260,9 @@ fn hear(
     };
     let mut out = Pipe::new(child.stdout.take()?.into());
     let mut err = Pipe::new(child.stderr.take()?.into());
+    // The time limit may have passed while this process did something else.
+    out.take();
+    err.take();
     while out.open || err.open {
         let timeout = PollTimeout::try_from(left()?).unwrap_or(PollTimeout::MAX);
         let mut wanted: Vec<PollFd<'_>> = [&out, &err]

@@ -15,6 +15,7 @@ use crate::runs::promise::Promises;
 use crate::runs::registry::Remains;
 use crate::runs::tenancy::Card;
 use crate::slice::options::SliceOptions;
+use crate::slice::slices_file::keys::named_by_keys;
 use crate::slice::slices_file::places::Found;
 use crate::slice::visible_gpus::Seen;
 use gpuslice_config::answer::view::{self, DriverMemory, MemoryView};
@@ -118,7 +119,7 @@ pub(crate) fn fit(found: &[Found], sim: Option<&str>) -> anyhow::Result<Fit> {
         slices.push(match Plan::make(&options, &facts) {
             Ok(plan) => books.enter(place, found.slice.name(), plan, &facts, &inventory),
             Err(error) => SliceFit {
-                refusal: Some(format!("{error:#}")),
+                refusal: Some(named_by_keys(&format!("{error:#}"))),
                 overcommits: false,
                 fits_with: None,
                 warnings: Vec::new(),
@@ -192,6 +193,7 @@ impl Books {
     ) -> SliceFit {
         let mut warnings = plan.warnings;
         warnings.extend(plan.gaps);
+        let mut warnings: Vec<String> = warnings.iter().map(|it| named_by_keys(it)).collect();
         let slice = plan.slice.unwrap_or_default();
         for gpu in &mut self.gpus {
             let asked = plan.cards.iter().find(|card| card.uuid == gpu.uuid);
@@ -207,7 +209,7 @@ impl Books {
         let overcommits = refused.is_some() && plan.overcommit;
         let (refusal, fits_with) = match (refused, plan.overcommit) {
             (Some((why, _)), true) => {
-                warnings.push(format!("{why}; it starts all the same"));
+                warnings.push(format!("it starts only by overcommit: {why}"));
                 (None, None)
             }
             (Some((why, most)), false) => (Some(why), most),

@@ -38,7 +38,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PromiseError {
     /// The promise's file cannot be created.
-    #[error("cannot make a promise in {folder}, where the slices of this machine see each other's")]
+    #[error("cannot create a promise in {folder}, the folder shared by all slices of this machine")]
     Make {
         /// The promises' folder.
         folder: PathBuf,
@@ -47,8 +47,8 @@ pub(crate) enum PromiseError {
     },
     /// The slice does not fit on the host.
     #[error(
-        "{0}\n--overcommit starts it all the same; its FREE is then the memory that is available on \
-         the host"
+        "{0}\nUse --overcommit to start anyway; FREE is then the memory that is actually free on the \
+         host"
     )]
     Full(Full),
 }

@@ -18,11 +18,11 @@ pub(crate) const PROMISE: &str = "promise";
 /// The link to the run's record among the tenants of its GPUs.
 pub(crate) const TENANT: &str = "tenant";
 
-/// The link to the file with the headroom. It exists only for a run that learns headroom, and so
-/// has a name that can recur.
+/// The link to the file with the headroom. Only a run that learns headroom has it; such a run has a
+/// --name, which later runs reuse.
 pub(crate) const HEADROOM: &str = "headroom";
 
-/// The history of the run, while it lasts. It exists only for a run that is recorded.
+/// The history of the run, until the run ends. Only a run that is recorded has it.
 pub(crate) const HISTORY: &str = "history";
 
 /// The link to the folder of the user's events.

@@ -40,8 +40,8 @@ pub(crate) struct Card {
 /// The error when a GPU has no room for the run.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no room for {name}: {full}{hint}\n--overcommit starts it all the same; its FREE is then the \
-     memory that is free on the GPU"
+    "no room for {name}: {full}{hint}\nUse --overcommit to start anyway; FREE is then the \
+     memory that is actually free on the GPU"
 )]
 pub(crate) struct NoRoom {
     name: String,

@@ -121,9 +121,9 @@ fn what_does_not_fit_is_refused_with_the_names_of_who_has_the_rest() {
     let refusal = no_room("run-7", full(&[card(5)], &held).unwrap(), &[card(5)]);
     assert_eq!(
         refusal.to_string(),
-        "no room for run-7: GPU 0 (Card, 24.00 GiB) has 4.00 GiB left, 5.00 GiB are asked for: held \
-         by llama 12.00 GiB, team/pod 8.00 GiB\n--overcommit starts it all the same; its FREE is \
-         then the memory that is free on the GPU"
+        "no room for run-7: GPU 0 (Card, 24.00 GiB) has 4.00 GiB left, 5.00 GiB requested; held \
+         by llama 12.00 GiB, team/pod 8.00 GiB\nUse --overcommit to start anyway; FREE is \
+         then the memory that is actually free on the GPU"
     );
     // A record with more memory than the card has counts as the whole card.
     let (left, holders) = card(1).left(&[tenant("liar", 1 << 30)]);

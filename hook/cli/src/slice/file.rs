@@ -87,7 +87,7 @@ fn read_file(path: &Path) -> Result<Slice, SliceFileError> {
             length: facts.len(),
         });
     }
-    let text = read_bounded(file).map_err(failed)?;
+    let text = read_bounded(file, facts.len()).map_err(failed)?;
     slice::parse(&text).map_err(|fault| SliceFileError::Parse {
         path: path.to_owned(),
         fault,
@@ -96,8 +96,9 @@ fn read_file(path: &Path) -> Result<Slice, SliceFileError> {
 
 /// Reads at most one byte more than a slice file can have, because the file may grow while it is
 /// read.
-fn read_bounded(file: File) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
+fn read_bounded(file: File, length: u64) -> io::Result<Vec<u8>> {
+    // With a spare byte, the end is found without a larger buffer.
+    let mut text = Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(1));
     file.take((MAX_FILE as u64).saturating_add(1))
         .read_to_end(&mut text)?;
     Ok(text)

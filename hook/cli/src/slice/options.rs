@@ -269,21 +269,25 @@ pub(crate) fn device_limit(text: &str) -> Result<DeviceLimit, String> {
     let (device, limit) = text
         .split_once('=')
         .ok_or("no size given (write 0=8GiB or GPU-…=8GiB)")?;
-    let selector = if device.bytes().all(|byte| byte.is_ascii_digit()) && !device.is_empty() {
-        Selector::Index(
-            device
-                .parse()
-                .map_err(|_| "no machine has that many GPUs")?,
-        )
-    } else {
-        Selector::Uuid(device.parse().map_err(|_| {
-            format!("\"{device}\" is neither an index nor a uuid (write 0=8GiB or GPU-…=8GiB)")
-        })?)
-    };
     Ok(DeviceLimit {
-        selector,
+        selector: selector(device, "0=8GiB or GPU-…=8GiB")?,
         memory: self::limit(limit)?,
     })
+}
+
+/// Parses the index or uuid of a GPU. `form` is the form of a limit, for the error.
+pub(crate) fn selector(device: &str, form: &str) -> Result<Selector, String> {
+    let is_index = device.bytes().all(|byte| byte.is_ascii_digit()) && !device.is_empty();
+    match is_index {
+        true => device
+            .parse()
+            .map(Selector::Index)
+            .map_err(|_| "no machine has that many GPUs".to_owned()),
+        false => device
+            .parse()
+            .map(Selector::Uuid)
+            .map_err(|_| format!("\"{device}\" is neither an index nor a uuid (write {form})")),
+    }
 }
 
 /// The longest name that a slice file can hold.

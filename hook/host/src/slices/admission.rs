@@ -81,7 +81,7 @@ pub enum AdmissionError {
     },
     /// The GPU is full.
     #[error(
-        "{device} has {} left, {} are asked for: {holders}",
+        "{device} has {} left, {} requested; {holders}",
         .left.beside(*.asked),
         .asked.beside(*.left)
     )]
@@ -97,8 +97,8 @@ pub enum AdmissionError {
     },
     /// The namespace would exceed its share.
     #[error(
-        "namespace {namespace} may have {maximum} of {device} (this host's policy), {asked} are asked \
-         for: {holders}"
+        "namespace {namespace} may have {maximum} of {device} (this host's policy), {asked} requested; \
+         {holders}"
     )]
     Namespace {
         /// The namespace.
@@ -115,7 +115,7 @@ pub enum AdmissionError {
     /// The host's memory is already promised.
     #[error(
         "this host has {available} available, keeps {reserve} for itself and has promised {promised} \
-         that are not used yet: {left} are left, {asked} are asked for; of the promises, {holders}"
+         that are not used yet: {left} are left, {asked} requested; of the promises, {holders}"
     )]
     Host {
         /// `MemAvailable`.

@@ -123,7 +123,7 @@ fn a_byte_more_than_is_left_is_refused_with_the_names_of_the_holders() {
     let refused = asked(budget(CARD, more), &held, &policy, None).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "GPU 0 (Card, 24.00 GiB) has 4294967296 B left, 4294967297 B are asked for: held by team/a 12.00 \
+        "GPU 0 (Card, 24.00 GiB) has 4294967296 B left, 4294967297 B requested; held by team/a 12.00 \
          GiB, team/b 8.00 GiB"
     );
     let over = Policy {
@@ -168,7 +168,7 @@ fn a_namespace_has_its_part_and_no_more() {
     assert_eq!(
         refused.to_string(),
         "namespace team may have 10.00 GiB of GPU 0 (Card, 24.00 GiB) (this host's policy), 5.00 GiB \
-         are asked for: held by team/a 6.00 GiB"
+         requested; held by team/a 6.00 GiB"
     );
 }
 
@@ -185,7 +185,7 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
     assert_eq!(
         refused.to_string(),
         "this host has 100.00 GiB available, keeps 8.00 GiB for itself and has promised 40.00 GiB that \
-         are not used yet: 52.00 GiB are left, 53.00 GiB are asked for; of the promises, held by team/a \
+         are not used yet: 52.00 GiB are left, 53.00 GiB requested; of the promises, held by team/a \
          40.00 GiB"
     );
     // Memory that a neighbour has spent does not count twice: MemAvailable already excludes it.

@@ -50,7 +50,7 @@ impl Arena {
         (pointer as usize).wrapping_sub(start) < SIZE
     }
 
-    /// Resizes a part in place if it is the one handed out last. Returns whether it did.
+    /// Resizes a part in place if it is the most recent allocation. Returns whether it did.
     fn resize(&self, pointer: *mut u8, layout: Layout, size: usize) -> bool {
         let start = (pointer as usize).wrapping_sub(self.block.get() as usize);
         let (end, new) = (start.wrapping_add(layout.size()), start.wrapping_add(size));

@@ -73,7 +73,7 @@ const PROGRAMS: [&str; 6] = [
     "bin",
 ];
 
-/// Whether a container's first program is known to be static. A script is not known to be.
+/// Returns whether a container's first program is known to be static. Returns false for a script.
 #[must_use]
 pub(crate) fn is_static(image: &ContainerRoot, program: Option<&str>) -> bool {
     let Some(program) = program else { return false };

@@ -293,7 +293,7 @@ impl ContainerPlan {
     }
 }
 
-/// The mounts that the policy names, as far as they are folders of the host in this container.
+/// The policy's mounts that are bind mounts of host folders in this container.
 fn drops(asked: &SliceRequest, given: &PlanInput<'_>, is_unified: bool) -> Vec<PathBuf> {
     match page_cache(asked, given.policy, is_unified) {
         PageCache::Keep => Vec::new(),

@@ -40,7 +40,8 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
     }
     let third = with_gpu(&oci, &spec("third"), 1);
     assert_ne!(third.code, 0, "{third:?}");
-    let said = "GPU 1 (NVIDIA H200, 139.81 GiB) has 39.81 GiB left, 100.00 GiB are asked for: held by second";
+    let said =
+        "GPU 1 (NVIDIA H200, 139.81 GiB) has 39.81 GiB left, 100.00 GiB requested; held by second";
     assert!(third.out.contains(said), "{third:?}");
     // A container that may use any GPU counts on all of them.
     let mut config = oci.config(&spec("any"));

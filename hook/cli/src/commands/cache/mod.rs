@@ -99,8 +99,8 @@ touches them. Files on tmpfs, memfd, ramfs and hugetlbfs are memory and cannot b
 a cache of its own, which drop-cache does not reach.
 
 Exit status: 0 all pages that could be dropped are verified to be gone; 1 some are left, or their
-state is unknown; 125 usage error, or gpuslice itself failed. With --dry-run, the exit status and the
-states are those that a real run would have.
+state is unknown; 125 usage error, or gpuslice itself failed. With --dry-run, the exit status and
+the states are those that a real run would have.
 
 JSON: schema, files [path, size, state (dropped, not-cached, left, not-droppable, unknown,
 unreadable; with --dry-run also cached), before, after, dirty, counted_by, why, mapped_by [pid,
@@ -118,7 +118,8 @@ have no line. The kernel reports the amounts by cachestat(2), and by mincore(2) 
 before Linux 6.5. It reports them only to the owner of a file, to users who may write the file, and
 to root. For other users the amount is unknown (?).
 
-Exit status: 0 all amounts are known; 1 some are unknown; 125 usage error, or gpuslice itself failed.
+Exit status: 0 all amounts are known; 1 some are unknown; 125 usage error, or gpuslice itself
+failed.
 
 JSON: schema, files [path, size, state (cached, not-cached, not-droppable, unknown, unreadable),
 before (the cached amount), dirty, counted_by, why], before, seconds. Amounts are bytes; null means

@@ -28,7 +28,7 @@ pub(crate) mod timeout;
 mod unasked;
 mod verdict;
 
-use crate::base::{exit, streams};
+use crate::base::{exit, streams, text};
 use crate::commands::check::query::routes;
 use crate::commands::devices;
 use crate::driver::ask::AskError;
@@ -61,7 +61,7 @@ pub struct Args {
 
     /// The seconds that one route may take [default: 120 for the first route, which may have to
     /// load the driver; for each other route, three times the first one's time, and at least 10]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = text::seconds)]
     timeout: Option<u64>,
 }
 
@@ -69,8 +69,8 @@ fn help() -> String {
     format!(
         "\
 Without options, check queries the memory as any program that is started here would. Inside
-`gpuslice run` or a container with a slice, it queries that slice. The verdict comes first. The table
-of answers follows if they disagree, or with --verbose.
+`gpuslice run` or a container with a slice, it queries that slice. The verdict comes first. The
+table of answers follows if they disagree, or with --verbose.
 
 Routes:
 {}
@@ -78,12 +78,13 @@ Exit status: 0 all answers agree (CONSISTENT); 1 answers disagree or the slice i
 (INCONSISTENT), or in a slice a function could not be queried (INCOMPLETE); 2 no working NVIDIA
 driver; 125 usage error, or gpuslice itself failed.
 
-JSON: schema; consistent; error (the reason why no driver works, or null); slice (null without one: path, name, limit, total, present_as, headroom,
-devices [device, limit], error); shim (the path of libgpuslice.so, or null where a program did not load it);
-devices [device, name, integrated]; rows [device, api, route, total, free, used, reserved,
-integrated, error]; disagreements [text]; incomplete [text] (functions of a slice that could not be
-queried, and why); skipped [api, route, why]; notes [text]. Amounts are bytes, as the function
-reported them; null is what it does not report.",
+JSON: schema; consistent; error (the reason why no driver works, or null); slice (null without one:
+path, name, limit, total, present_as, headroom, devices [device, limit], error); shim (the path of
+libgpuslice.so, or null where a program did not load it); devices [device, name, integrated]; rows
+[device, api, route, total, free, used, reserved, integrated, error]; disagreements [text];
+incomplete [text] (functions of a slice that could not be queried, and why); skipped [api, route,
+why]; notes [text]. Amounts are bytes, as the function reported them; null is what it does not
+report.",
         routes::described()
     )
 }

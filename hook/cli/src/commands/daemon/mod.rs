@@ -56,7 +56,8 @@ slices. Numbers are collected when they are asked for, at most once a second.
 The page cache: programs in a slice drop their own model files. gpusliced does it for those that no
 preload reaches, static and Go programs, and for what was killed.
   [page-cache]
-  paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every container sees it
+  paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every
+                               container sees it
   smallest = \"64MiB\"           smaller files stay (default)
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
   settle_seconds = 2.0         drop a file so long after its last use (default)

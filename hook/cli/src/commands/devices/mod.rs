@@ -47,8 +47,8 @@ IN SLICES     the part that the slices count
 LEFT TO GIVE  the memory that another slice can be given
 SLICE         inside a slice: its limit and its name
 
-USED, IN SLICES and LEFT TO GIVE are shown where they are known: not for --sim without running slices.
-- is an unknown amount. Exit status 2: there is no working NVIDIA driver.
+USED, IN SLICES and LEFT TO GIVE are shown where they are known: not for --sim without running
+slices. - is an unknown amount. Exit status 2: there is no working NVIDIA driver.
 
 --write writes the list of GPUs for the OCI hook, /run/gpuslice/devices.json, which requires root.
 gpuslice-devices.service does so at boot. If there is no list, the hook of the next container writes
@@ -56,10 +56,9 @@ it. After a GPU was added, removed or divided by MIG, run `gpuslice devices --wr
 gives slices of the listed GPUs only. status, check and runtime configure name the differences.
 
 JSON: schema, driver, slice {name} (inside a slice, or null), devices [index, cuda_ordinal, device,
-uuid (the same), name, total, used, in_slices, outside_slices, limits_sum, left_to_give, integrated,
-minor, driver_limits, mig [device, uuid, cuda_ordinal, name, total, used, in_slices, outside_slices,
-limits_sum, left_to_give, limit, slice], limit (of the slice, or null), slice (the same)]. Amounts
-are bytes. null means unknown.";
+name, total, used, in_slices, outside_slices, limits_sum, left_to_give, integrated, minor,
+driver_limits, mig [device, cuda_ordinal, name, total, used, in_slices, outside_slices, limits_sum,
+left_to_give, limit], limit (of the slice here, or null)]. Amounts are bytes. null means unknown.";
 
 /// Prints the list.
 ///

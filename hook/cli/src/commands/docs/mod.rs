@@ -53,6 +53,8 @@ pub fn man(args: &ManArgs, whole: &Command) -> anyhow::Result<u8> {
     // `gpuslice man gpusliced` prints the page of a separate program.
     let name = match args.verbs.as_slice() {
         [program] if program == DAEMON => DAEMON.to_owned(),
+        // A page's own name, such as gpuslice-slices.
+        [page] if page == "gpuslice" || page.starts_with("gpuslice-") => page.clone(),
         _ => words.collect::<Vec<_>>().join("-"),
     };
     let pages = man_pages(whole)?;

@@ -3,7 +3,7 @@
 
 use super::bundles;
 use super::checks::{self, ContainerSeen, Gpus, Surroundings};
-use super::codes::Severity;
+use super::codes::{Code, Severity};
 use super::finding::{Finding, sorted};
 use super::membership::{Membership, Origin, RunSeen, mounted_places};
 use super::node;
@@ -117,9 +117,15 @@ impl<'a> Examination<'a> {
         }
     }
 
-    /// Examines this node.
+    /// Examines this node. Without a driver it is not ready for slices, although a slice of a
+    /// simulated machine may be in force on it.
     pub(super) fn node(&self) -> Examined {
-        let found = node::findings(self.places, &self.installed, &self.gpus);
+        let mut found = node::findings(self.places, &self.installed, &self.gpus);
+        for finding in &mut found {
+            if finding.code == Code::NoDriver {
+                finding.severity = Severity::Error;
+            }
+        }
         Examined {
             findings: sorted(found),
             ..Examined::of(Kind::Node)

@@ -59,11 +59,13 @@ likely cause first. An error breaks the slice; a warning does not. The handbook'
 troubleshooting lists all codes.
 
 doctor examines running processes from outside, by /proc. It changes nothing and does not stop them.
-Only root can examine processes of other users, and programs with privileges of their own. To compare
-what each API reports, run gpuslice check in the program's place.
+Only root can examine processes of other users, and programs with privileges of their own. To
+compare what each API reports, run gpuslice check in the program's place. A missing driver is an
+error with --node, and otherwise a warning.
 
-Exit status: 0 the slice is in force, and the node is ready; 1 a finding breaks the slice; 2 this user
-may not examine the process; 125 usage error, or gpuslice itself failed.
+Exit status: 0 the slice is in force, and the node is ready; 1 a finding breaks the slice, or the
+node is not ready; 2 this user may not examine the process; 125 usage error, or gpuslice itself
+failed.
 
 JSON: schema; subject {kind (process, slice, container, node or all), name (of the slice), pid,
 program, container}; in_force (null if it could not be examined); findings [code, severity (error or

@@ -179,7 +179,7 @@ fn laid_out(value: &Value, margin: &str, indent: &str) -> String {
     let mut serializer = Serializer::with_formatter(&mut pretty, formatter);
     match value.serialize(&mut serializer) {
         Ok(()) => String::from_utf8_lossy(&pretty).replace('\n', &format!("\n{before}")),
-        // Formatting cannot fail. If it did, this text would be an equal value.
+        // Formatting cannot fail. The fallback is the same JSON on one line.
         Err(_) => value.to_string(),
     }
 }

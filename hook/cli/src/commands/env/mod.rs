@@ -12,6 +12,7 @@ use crate::base::streams::{self, tell};
 use crate::commands::run;
 use crate::launch::prepare;
 use crate::runs::private_dir::PrivateDir;
+use crate::runs::recording::{self, RunStart};
 use crate::runs::registry;
 use crate::runs::run_dir;
 use crate::slice::current as current_slice;
@@ -24,7 +25,10 @@ use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{
+    fs,
+    io::{self, IsTerminal},
+};
 
 /// `gpuslice env`.
 #[derive(clap::Args, Debug)]
@@ -83,6 +87,17 @@ fn record(file: &Path, vars: &[(OsString, Option<OsString>)]) -> io::Result<()> 
 /// # Errors
 /// When the slice cannot be made, or the variables cannot be printed.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
+    let made = make(args);
+    let is_for_eval =
+        args.format.unwrap_or_default() == Format::Shell && !io::stdout().is_terminal();
+    if made.is_err() && is_for_eval {
+        // `eval "$(gpuslice env NAME)"` has the status of what it evaluates, not of gpuslice.
+        streams::print(b"false\n")?;
+    }
+    made
+}
+
+fn make(args: &Args) -> anyhow::Result<u8> {
     if let Some(mounted) = current_slice::mounted() {
         return Err(InSliceError::Mounted(mounted).into());
     }
@@ -107,8 +122,23 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let registered = registry::register(slice.name.as_str(), pid, file, true, watcher)
         .context("cannot list the slice for gpuslice status")?;
     record(file, &prepared.vars).context("cannot record the variables")?;
+    let run = RunStart {
+        pid: owner.pid,
+        enforce: slice.enforce,
+        ..RunStart::now(
+            slice.name.as_str(),
+            prepared.simulated,
+            prepared.devices.clone(),
+        )
+    };
+    let private = prepared.private.as_ref().map(PrivateDir::path);
+    recording::start(private, &run, None, &prepared.gaps);
     let text = format.text(slice.name.as_str(), owner.pid, &prepared.vars)?;
-    streams::print(text.as_bytes())?;
+    if let Err(error) = streams::print(text.as_bytes()) {
+        // The watcher waits for the owner as long as this link names an entry of the registry.
+        let _ = fs::remove_file(file.with_file_name(run_dir::ENTRY));
+        return Err(error.into());
+    }
     // The slice outlives this process: its watcher removes it.
     std::mem::forget((prepared, registered));
     Ok(exit::SUCCESS)

@@ -20,7 +20,8 @@ pub struct Args {
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Only events since then: 30s, 10min, 1h, 2d ago, or a time (2026-11-23T08:00:00Z)
+    /// Only events since then: 30s, 10min, 1h30m, 2d ago, a local time (2026-11-23 09:00:05), or a
+    /// time with its zone (2026-11-23T08:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub since: Option<SystemTime>,
 
@@ -43,8 +44,8 @@ events of the users in /etc/passwd. The journal has the same events, with fields
 
 start              a run or a container started in a slice
 end                it ended; the peak is sampled once a second, and containers have none
-refusal            allocations of a run were refused; many refusals share a line, with their count so
-                   far
+refusal            allocations of a run were refused; many refusals share a line, with their
+                   count so far
 admission-refusal  a run or a container was refused, because its slice does not fit
 escape             a container started without its slice, or a run that its slice may not limit
 

@@ -5,6 +5,7 @@
 
 use super::tail::Tail;
 use crate::runs::recording;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_host::events::Event;
 use gpuslice_host::events::store::file_names;
 use nix::fcntl::OFlag;
@@ -88,9 +89,13 @@ pub(super) fn open(source: &Source, path: &Path) -> io::Result<File> {
         .owner
         .as_ref()
         .is_none_or(|(user, _)| facts.uid() == *user);
-    match facts.is_file() && is_theirs {
-        true => Ok(file),
-        false => Err(io::Error::other("it is not a regular file of this user")),
+    match (facts.is_file() && is_theirs, facts.len() <= LONGEST) {
+        (true, true) => Ok(file),
+        (true, false) => Err(io::Error::other(format!(
+            "it is longer than any file of events ({}): remove it",
+            Bytes::new(LONGEST)
+        ))),
+        (false, _) => Err(io::Error::other("it is not a regular file of this user")),
     }
 }
 
@@ -147,18 +152,21 @@ pub(super) fn past(sources: &[Source], tails: &[Tail]) -> Past {
     past
 }
 
-/// Reads all events, in the order of their times.
+/// Reads all events, in the order of their times, and returns them with the files that could not be
+/// read.
 #[must_use]
-pub(crate) fn all() -> Vec<Event> {
+pub(crate) fn all() -> (Vec<Event>, Vec<String>) {
     let sources = sources();
     let mut tails: Vec<Tail> = sources.iter().map(Tail::new).collect();
     let mut current = Vec::new();
     for tail in &mut tails {
         current.extend(tail.new_lines());
     }
-    let mut lines = past(&sources, &tails).lines;
+    let Past { mut lines, faults } = past(&sources, &tails);
     lines.extend(current);
+    let of_current = tails.iter_mut().filter_map(|tail| tail.fault.take());
+    let faults = of_current.chain(faults).collect();
     let mut events: Vec<Event> = lines.into_iter().map(|line| line.event).collect();
     events.sort_by(|one, other| one.time.cmp(&other.time));
-    events
+    (events, faults)
 }

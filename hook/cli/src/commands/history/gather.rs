@@ -149,11 +149,17 @@ impl DeviceRow {
     }
 }
 
+/// The runs and containers, and the event files that could not be read.
+pub(super) struct Gathered {
+    pub(super) rows: Vec<RunRow>,
+    pub(super) faults: Vec<String>,
+}
+
 /// Returns the runs and containers, the oldest first; on request with their use of memory.
-pub(super) fn rows(name: Option<&str>, since: Option<SystemTime>, points: bool) -> Vec<RunRow> {
+pub(super) fn gather(name: Option<&str>, since: Option<SystemTime>, points: bool) -> Gathered {
     // This also records the end of runs whose watchers were killed.
     let live = live();
-    let events = events::all();
+    let (events, faults) = events::all();
     let mut rows: Vec<RunRow> = Vec::new();
     let mut containers: Vec<&Event> = Vec::new();
     for event in &events {
@@ -186,7 +192,7 @@ pub(super) fn rows(name: Option<&str>, since: Option<SystemTime>, points: bool) 
             .collect();
         rows.iter_mut().for_each(|row| add_points(row, &folders));
     }
-    rows
+    Gathered { rows, faults }
 }
 
 /// Adds the use of memory of a run that has ended, if it is still kept.

@@ -9,7 +9,7 @@ use crate::base::{exit, streams, text};
 use crate::commands::events::since;
 use crate::commands::plot;
 use anyhow::bail;
-use gather::RunRow;
+use gather::{Gathered, RunRow};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -22,7 +22,8 @@ pub struct Args {
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Only what still ran then: 30s, 10min, 1h, 2d ago, or a time (2026-11-23T08:00:00Z)
+    /// Only what still ran then: 30s, 10min, 1h30m, 2d ago, a local time (2026-11-23 09:00:05), or
+    /// a time with its zone (2026-11-23T08:00:00Z)
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub since: Option<SystemTime>,
 
@@ -37,13 +38,14 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-PEAK is the highest use that was seen, sampled once a second; it is ? for containers. REFUSED is the
-number of refused allocations. The list comes from the events (gpuslice events), so it reaches as far
-back as they do. The use of memory over time is kept for the last 200 runs of a user, in the folder
-history beside the events, with at most 2,000 points each: where points were merged, the highest use
-stays.
+PEAK is the highest use that was seen, sampled once a second; it is ? for containers. REFUSED is
+the number of refused allocations. The list comes from the events (gpuslice events), so it reaches
+as far back as they do. The use of memory over time is kept for the last 200 runs of a user, in the
+folder history beside the events, with at most 2,000 points each: where points were merged, the
+highest use stays.
 
-Exit status: 0 success; 125 nothing to draw, usage error, or gpuslice itself failed.
+Exit status: 0 success; 1 an event file could not be read; 125 nothing to draw, usage error, or
+gpuslice itself failed.
 
 JSON: schema, runs [name, pid, user, container, simulated, running, started, ended, duration
 (seconds), devices [device, limit, peak, count], points [milliseconds since the start, and for each
@@ -66,14 +68,21 @@ struct History<'a> {
 /// When it cannot be printed or drawn, or there is nothing to draw.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let needs_points = args.plot.is_some() || (args.json && args.name.is_some());
-    let mut rows = gather::rows(args.name.as_deref(), args.since, needs_points);
+    let gathered = gather::gather(args.name.as_deref(), args.since, needs_points);
+    let Gathered { mut rows, faults } = gathered;
+    faults.iter().for_each(|fault| streams::tell(fault));
+    let status = if faults.is_empty() {
+        exit::SUCCESS
+    } else {
+        exit::UNREAD
+    };
     if let Some(file) = &args.plot {
         let Some(figure) = picture::figure(&rows, args.since.is_some()) else {
             bail!("{}", nothing_to_draw(args));
         };
         plot::write(file, &figure)?;
         if !args.json {
-            return Ok(exit::SUCCESS);
+            return Ok(status);
         }
     }
     if args.name.is_none() {
@@ -88,13 +97,15 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
             format!("{}\n", serde_json::to_string_pretty(&history)?)
         }
         false if rows.is_empty() => {
-            streams::tell(&format!("no run{} is known", of(args)));
-            return Ok(exit::SUCCESS);
+            if faults.is_empty() {
+                streams::tell(&format!("no run{} is known", of(args)));
+            }
+            return Ok(status);
         }
         false => table::table(&rows),
     };
     streams::print(said.as_bytes())?;
-    Ok(exit::SUCCESS)
+    Ok(status)
 }
 
 fn of(args: &Args) -> String {

@@ -4,7 +4,7 @@
 
 use super::exposition::{Labels, Samples};
 use super::families as family;
-use crate::commands::status::model::{DeviceStatus, SliceStatus};
+use crate::commands::status::model::{DeviceStatus, Fence, SliceStatus};
 use gpuslice_config::ledger::Kind;
 use gpuslice_host::base::clock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,10 +79,12 @@ fn add_slice(samples: &mut Samples, slice: &SliceStatus, labels: Labels, indexes
     let uid = slice.pod.as_ref().map(|pod| pod.uid.clone());
     let own = Arc::new(labels.clone());
     samples.add(&family::SLICE_READABLE, &own, slice.error.is_none());
-    samples.add(&family::SLICE_IN_FORCE, &own, slice.no_slice.is_none());
+    if slice.fence != Fence::Unknown {
+        samples.add(&family::SLICE_IN_FORCE, &own, slice.no_slice.is_none());
+    }
     if slice.error.is_none() {
         info.push(("fence", slice.fence.name().to_owned()));
-        info.push(("total", slice.total.to_owned()));
+        info.push(("total", slice.total.unwrap_or_default().to_owned()));
         info.push(("pod_uid", uid.unwrap_or_default()));
         samples.add(&family::SLICE_INFO, &Arc::new(info), true);
     }
@@ -99,11 +101,17 @@ fn add_slice(samples: &mut Samples, slice: &SliceStatus, labels: Labels, indexes
         samples.add(&family::PROMISE_UNUSED, &own, promise.unused);
     }
     for device in &slice.devices {
-        add_share(samples, device, labels.clone(), indexes);
+        add_share(samples, slice.fence, device, labels.clone(), indexes);
     }
 }
 
-fn add_share(samples: &mut Samples, device: &DeviceStatus, mut labels: Labels, indexes: &Indexes) {
+fn add_share(
+    samples: &mut Samples,
+    fence: Fence,
+    device: &DeviceStatus,
+    mut labels: Labels,
+    indexes: &Indexes,
+) {
     let uuid = device.device.clone().unwrap_or_default();
     labels.push(("gpu", indexes.get(&uuid).cloned().unwrap_or_default()));
     labels.push(("gpu_uuid", uuid));
@@ -120,7 +128,8 @@ fn add_share(samples: &mut Samples, device: &DeviceStatus, mut labels: Labels, i
         &family::PROCESSES,
         device.used.and(count(&device.processes)),
     );
-    if let Some(refusals) = device.refusals {
+    // Where nothing is refused, the ledger counts requests over the limit instead.
+    if let Some(refusals) = device.refusals.filter(|_| fence != Fence::Counted) {
         some(&family::REFUSALS, Some(refusals.count));
         some(&family::SHORTFALL, Some(refusals.worst_short_by));
     }

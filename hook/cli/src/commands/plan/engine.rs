@@ -5,9 +5,11 @@
 //!
 //! vLLM 0.33 (`mem_utils.py`, `gpu_worker.py`): the cache is `ceil(utilisation * TOTAL)`, less all
 //! that was allocated since the start and the activations' peak. It refuses to start if FREE is less
-//! than that product. SGLang 0.5: the cache is FREE after the weights were loaded, less
-//! `(1 - fraction)` of FREE before. `tests/engines` runs both in slices.
+//! than that product. `--kv-cache-memory-bytes` sets the size of the cache instead. SGLang 0.5: the
+//! cache is FREE after the weights were loaded, less `(1 - fraction)` of FREE before.
+//! `tests/engines` runs both in slices.
 
+use crate::base::text::printable;
 use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::words::units::Bytes;
 use std::ffi::OsString;
@@ -89,16 +91,39 @@ impl fmt::Display for Fraction {
     }
 }
 
+/// The setting that sizes an engine's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sizing {
+    /// The engine's flag.
+    Flag(Fraction),
+    /// The engine's default.
+    Default(Fraction),
+    /// `--kv-cache-memory-bytes`.
+    Cache(Bytes),
+    /// A flag whose value the engine does not accept.
+    Invalid,
+}
+
+impl Sizing {
+    /// Returns the fraction, if one sizes the cache.
+    pub(super) fn fraction(self) -> Option<Fraction> {
+        match self {
+            Sizing::Flag(fraction) | Sizing::Default(fraction) => Some(fraction),
+            Sizing::Cache(_) | Sizing::Invalid => None,
+        }
+    }
+}
+
 /// The memory that an engine takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
     pub(super) engine: Engine,
-    pub(super) fraction: Fraction,
-    /// Whether the command has the flag; otherwise the fraction is the engine's default.
-    pub(super) is_set: bool,
+    /// The flag, or the engine's default, that sizes the cache.
+    pub(super) sizing: Sizing,
     /// The amount of which the fraction is taken.
     pub(super) whole: Bytes,
-    /// That fraction: the most for weights, cache and the rest.
+    /// That fraction: the most for weights, cache and the rest. With a cache of a given size: the
+    /// cache and the weights.
     pub(super) taken: Bytes,
     pub(super) weights: Option<Bytes>,
     /// The most that the cache can be; None if the weights are not known.
@@ -110,16 +135,29 @@ pub(super) struct Estimate {
 }
 
 /// Estimates the engine that a command starts in a slice that shows this memory at its start.
-/// Returns None for other commands, and for a flag whose value is not a fraction.
+/// Returns None for other commands, and for a flag of another command than vLLM's whose value is not
+/// a fraction.
 pub(super) fn estimate(
     command: &[OsString],
     shown: &MemoryView,
     weights: Option<Bytes>,
 ) -> Option<Estimate> {
     let words: Vec<&str> = command.iter().filter_map(|word| word.to_str()).collect();
-    let (engine, fraction, is_set) = flagged(&words)
-        .map(|(engine, fraction)| (engine, fraction, true))
-        .or_else(|| is_vllm(&words).then_some((Engine::Vllm, VLLM_DEFAULT, false)))?;
+    if is_vllm(&words) {
+        match set_cache(&words) {
+            Some(Ok(cache)) => return Some(with_cache(cache, shown, weights)),
+            Some(Err(why)) => return Some(unaccepted(&why, shown, weights)),
+            None => {}
+        }
+    }
+    let (engine, fraction, sizing) = match flagged(&words) {
+        Some((engine, Ok(fraction))) => (engine, fraction, Sizing::Flag(fraction)),
+        Some((Engine::Vllm, Err(why))) if is_vllm(&words) => {
+            return Some(unaccepted(&why, shown, weights));
+        }
+        _ if is_vllm(&words) => (Engine::Vllm, VLLM_DEFAULT, Sizing::Default(VLLM_DEFAULT)),
+        _ => return None,
+    };
     let whole = match engine {
         Engine::Vllm => shown.total,
         Engine::Sglang => shown.free,
@@ -145,8 +183,7 @@ pub(super) fn estimate(
     };
     Some(Estimate {
         engine,
-        fraction,
-        is_set,
+        sizing,
         whole,
         taken,
         weights,
@@ -163,22 +200,123 @@ fn noun(engine: Engine) -> &'static str {
     }
 }
 
-/// Returns the engine whose flag the command has, and the fraction. Of two flags the last counts.
-fn flagged(words: &[&str]) -> Option<(Engine, Fraction)> {
-    let mut found = None;
-    for (place, word) in words.iter().enumerate() {
+/// Estimates vLLM with a cache of a given size.
+fn with_cache(cache: Bytes, shown: &MemoryView, weights: Option<Bytes>) -> Estimate {
+    let taken = cache.plus(weights.unwrap_or(Bytes::ZERO));
+    let fault = (taken > shown.free).then(|| {
+        let with = match weights {
+            Some(weights) => format!(", with weights of {weights} it is {taken}"),
+            None => String::new(),
+        };
+        format!(
+            "vLLM does not start: {KV_CACHE} is {cache}{with}, and the slice has {}",
+            shown.free.beside(taken)
+        )
+    });
+    Estimate {
+        engine: Engine::Vllm,
+        sizing: Sizing::Cache(cache),
+        whole: shown.total,
+        taken,
+        weights,
+        cache: Some(cache),
+        spare: shown.free.minus(taken),
+        fault,
+    }
+}
+
+/// Returns the estimate of a vLLM with a flag that it does not accept.
+fn unaccepted(why: &str, shown: &MemoryView, weights: Option<Bytes>) -> Estimate {
+    Estimate {
+        engine: Engine::Vllm,
+        sizing: Sizing::Invalid,
+        whole: shown.total,
+        taken: Bytes::ZERO,
+        weights,
+        cache: None,
+        spare: shown.free,
+        fault: Some(format!("vLLM does not start: {why}")),
+    }
+}
+
+/// The flags of a command, each with the value after it, if there is one.
+fn flags<'a>(words: &'a [&str]) -> impl Iterator<Item = (String, Option<&'a str>)> {
+    words.iter().enumerate().map(|(place, word)| {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (*word, words.get(place.saturating_add(1)).copied()),
         };
         // vLLM takes underscores too.
-        let name = name.replace('_', "-");
+        (name.replace('_', "-"), value)
+    })
+}
+
+/// Returns the engine whose flag the command has, and the fraction, or why the engine does not
+/// accept it. Of two flags the last counts.
+fn flagged(words: &[&str]) -> Option<(Engine, Result<Fraction, String>)> {
+    let of_engines = flags(words).filter_map(|(name, value)| {
         let mut engines = [Engine::Vllm, Engine::Sglang].into_iter();
-        if let Some(engine) = engines.find(|engine| engine.flag() == name) {
-            found = Some((engine, Fraction::parse(value?)?));
-        }
+        let engine = engines.find(|engine| engine.flag() == name)?;
+        Some((engine, value))
+    });
+    let (engine, value) = of_engines.last()?;
+    let flag = engine.flag();
+    let fraction = match value {
+        None => Err(format!("{flag} has no value")),
+        Some(value) => Fraction::parse(value)
+            .filter(|fraction| engine == Engine::Sglang || fraction.0 > 0)
+            .ok_or_else(|| {
+                let value = printable(value);
+                format!("{flag} {value} is not a number above 0 and at most 1")
+            }),
+    };
+    Some((engine, fraction))
+}
+
+/// vLLM's flag for a cache of a given size.
+const KV_CACHE: &str = "--kv-cache-memory-bytes";
+
+/// Returns the size of the cache that vLLM's flag sets, or why vLLM does not accept it.
+fn set_cache(words: &[&str]) -> Option<Result<Bytes, String>> {
+    let (_, value) = flags(words).filter(|(name, _)| name == KV_CACHE).last()?;
+    let Some(value) = value else {
+        return Some(Err(format!("{KV_CACHE} has no value")));
+    };
+    let size = count(value).map(Bytes::new);
+    Some(size.ok_or_else(|| format!("{KV_CACHE} {} is not a size", printable(value))))
+}
+
+/// Parses a number as vLLM does: `3k` is 3,000 and `3K` is 3,072. Only the decimal units take
+/// fractions.
+fn count(text: &str) -> Option<u64> {
+    let unit = text.chars().next_back()?;
+    let power = match unit.to_ascii_lowercase() {
+        'k' => 1,
+        'm' => 2,
+        'g' => 3,
+        't' => 4,
+        _ => return text.parse().ok(),
+    };
+    let number = text.strip_suffix(unit)?;
+    if unit.is_ascii_uppercase() {
+        return number
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(1024_u64.checked_pow(power)?);
     }
-    found
+    let (whole, places) = number.split_once('.').unwrap_or((number, "0"));
+    let size = 1000_u64.checked_pow(power)?;
+    let scale = 10_u64.checked_pow(u32::try_from(places.len()).ok()?)?;
+    let part = places
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(size)?
+        .checked_div(scale)?;
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(size)?
+        .checked_add(part)
 }
 
 /// Whether a command starts vLLM's server: `vllm serve`, or `python3 -m vllm.entrypoints...`.
@@ -197,7 +335,7 @@ impl fmt::Display for Estimate {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Estimate {
             engine,
-            fraction,
+            sizing,
             whole,
             taken,
             spare,
@@ -206,8 +344,22 @@ impl fmt::Display for Estimate {
         if let Some(fault) = &self.fault {
             return out.write_str(fault);
         }
-        let default = if self.is_set { "" } else { " (its default)" };
         let (name, noun) = (engine.name(), noun(*engine));
+        let (fraction, default) = match sizing {
+            Sizing::Flag(fraction) => (fraction, ""),
+            Sizing::Default(fraction) => (fraction, " (its default)"),
+            Sizing::Cache(cache) => {
+                write!(
+                    out,
+                    "the cache of {name} is {cache}: {KV_CACHE} replaces the fraction"
+                )?;
+                if let Some(weights) = self.weights {
+                    write!(out, "\n  cache and weights of {weights}: {taken}")?;
+                }
+                return write!(out, "\n  all other allocations: at most {spare}");
+            }
+            Sizing::Invalid => return Ok(()),
+        };
         write!(
             out,
             "{name} reserves {taken}, which is {fraction}{default} of {noun} {whole}"
@@ -229,101 +381,5 @@ impl fmt::Display for Estimate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use gpuslice_config::words::units::GIB;
-
-    fn words(command: &str) -> Vec<OsString> {
-        command.split(' ').map(OsString::from).collect()
-    }
-
-    fn shows(total: u64, free: u64) -> MemoryView {
-        MemoryView {
-            total: Bytes::gib(total),
-            free: Bytes::gib(free),
-            used: Bytes::gib(total).minus(Bytes::gib(free)),
-        }
-    }
-
-    /// Hundredths of a GiB.
-    fn hundredths(amount: Bytes) -> u64 {
-        amount.get().saturating_mul(100) / GIB
-    }
-
-    /// The caches that `tests/engines` measures in a slice of 40 GiB: 20.8 GiB (vLLM) and 17.7 GiB
-    /// (SGLang), with weights of 14 GiB, a peak of 2 GiB and a context of 0.9 GiB.
-    #[test]
-    fn the_bound_holds_for_the_engines_that_were_measured() {
-        let weights = Some(Bytes::gib(14));
-        let of = |command: &str| estimate(&words(command), &shows(40, 40), weights).unwrap();
-        let vllm = of("vllm serve MODEL");
-        assert_eq!(hundredths(vllm.taken), 3680);
-        // The peak of 2 GiB is what the bound does not know.
-        assert_eq!(hundredths(vllm.cache.unwrap()), 2080 + 200);
-        assert!(!vllm.is_set && vllm.fault.is_none());
-        let sglang = of("python3 -m sglang.launch_server --mem-fraction-static 0.81");
-        // 0.81 of the context of 0.9 GiB is what it does not know.
-        assert_eq!(hundredths(sglang.cache.unwrap()), 1840);
-        assert!(hundredths(sglang.cache.unwrap()) >= 1767);
-    }
-
-    #[test]
-    fn a_share_of_the_device_that_exceeds_the_slice_does_not_start() {
-        let estimate = estimate(&words("vllm serve MODEL"), &shows(121, 40), None).unwrap();
-        assert_eq!(
-            estimate.to_string(),
-            "vLLM does not start: 0.92 of TOTAL 121.00 GiB is 111.32 GiB, and the slice has 40.00 GiB"
-        );
-    }
-
-    #[test]
-    fn weights_that_leave_no_cache_are_a_fault() {
-        let command = words("vllm serve MODEL --gpu-memory-utilization=0.5");
-        let estimate = estimate(&command, &shows(12, 12), Some(Bytes::gib(6))).unwrap();
-        assert_eq!(
-            estimate.fault.unwrap(),
-            "vLLM does not start: 0.5 of TOTAL 12.00 GiB is 6.00 GiB, and the weights take 6.00 GiB"
-        );
-    }
-
-    #[test]
-    fn flags_are_found_in_every_spelling_and_the_last_one_counts() {
-        for (command, fraction) in [
-            ("vllm serve M --gpu-memory-utilization 0.9", Some(900_000)),
-            ("vllm serve M --gpu_memory_utilization=.5", Some(500_000)),
-            ("sh x --gpu-memory-utilization 1", Some(1_000_000)),
-            (
-                "v --mem-fraction-static 0.1 --mem-fraction-static 0.8123456",
-                Some(812_345),
-            ),
-            ("/opt/bin/vllm serve M", Some(920_000)),
-            (
-                "python3 -m vllm.entrypoints.openai.api_server",
-                Some(920_000),
-            ),
-            ("vllm bench", None),
-            ("llama-server -m vllm", None),
-            ("x --gpu-memory-utilization", None),
-            ("x --gpu-memory-utilization 92", None),
-            ("x --gpu-memory-utilization -1", None),
-            ("x --gpu-memory-utilization auto", None),
-            ("x --gpu-memory-utilization .", None),
-        ] {
-            let found = estimate(&words(command), &shows(12, 12), None);
-            let found = found.map(|found| found.fraction.0);
-            assert_eq!(found, fraction, "{command}");
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn a_fraction_is_never_more_than_the_whole(text in "[0-9.]{0,12}", amount: u64) {
-            if let Some(fraction) = Fraction::parse(&text) {
-                let taken = fraction.of(Bytes::new(amount));
-                proptest::prop_assert!(taken.get() <= amount);
-                let again = Fraction::parse(&fraction.to_string());
-                proptest::prop_assert_eq!(again, Some(fraction));
-            }
-        }
-    }
-}
+#[path = "engine_tests.rs"]
+mod tests;

@@ -31,12 +31,14 @@ const NOTES: &str = "\
 The slices are admitted in the order of the file, as gpuslice run would admit them if none ran yet.
 Slices that run now, and those of containers, are not counted. For a command with vLLM's
 --gpu-memory-utilization or SGLang's --mem-fraction-static, plan prints the most that its cache can
-be: activations, CUDA graphs and the context reduce it. The key weights gives the model's size.
+be: activations, CUDA graphs and the context reduce it. vLLM's --kv-cache-memory-bytes replaces the
+fraction. The key weights gives the model's size.
 
 JSON: schema; fits; files [path]; devices [device, index, name, total, unified, limits (their sum),
 left, slices [name, limit]]; host (null on a machine without unified memory: available, reserve,
 left); slices [name, file, line, fits, overcommits, refusal, fits_with, warnings, engine (null, or
-engine, fraction, of, taken, weights, cache_at_most, fault)]. Amounts are bytes.
+engine, fraction (null if none sizes the cache), of, taken, weights, cache_at_most, fault)]. Amounts
+are bytes.
 
 Examples:
   gpuslice plan                              the slices of this user and of this host

@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use super::engine::{self, Estimate};
-use crate::base::text::{aligned, escaped_path, printable};
+use crate::base::text::{columns, escaped_path, printable};
 use crate::launch::fit::{Fit, Gpu, SliceFit};
 use crate::slice::slices_file::places::{Found, Slices};
 use gpuslice_config::words::units::Bytes;
@@ -37,6 +37,9 @@ struct DeviceReport {
 struct LimitReport {
     name: String,
     limit: u64,
+    /// Whether the GPU, or the host, has no room for the slice.
+    #[serde(skip)]
+    is_refused: bool,
 }
 
 #[derive(Serialize)]
@@ -64,7 +67,8 @@ struct SliceReport {
 #[derive(Serialize)]
 struct EngineReport {
     engine: &'static str,
-    fraction: f64,
+    /// None if no fraction sizes the cache.
+    fraction: Option<f64>,
     of: u64,
     taken: u64,
     weights: Option<u64>,
@@ -87,7 +91,7 @@ impl Report {
             devices: fit
                 .gpus
                 .iter()
-                .map(|gpu| DeviceReport::new(gpu, &slices.found))
+                .map(|gpu| DeviceReport::new(gpu, &slices.found, &fit.slices))
                 .collect(),
             host: fit.host.as_ref().map(|host| HostReport {
                 available: host.available.get(),
@@ -126,7 +130,9 @@ impl Report {
                 .iter()
                 .filter_map(|slice| slice.estimate.as_ref())
         };
-        if estimates().any(|estimate| estimate.fault.is_none()) {
+        let is_bound =
+            |estimate: &Estimate| estimate.fault.is_none() && estimate.sizing.fraction().is_some();
+        if estimates().any(is_bound) {
             text.push_str(ASSUMED);
         }
         text.push_str(&self.verdict());
@@ -140,16 +146,33 @@ impl Report {
             let names: Vec<&str> = names.map(|slice| slice.name.as_str()).collect();
             (!names.is_empty()).then(|| printable(&names.join(", ")))
         };
-        let refused = named(|slice| !slice.fits);
+        let refused = named(|slice| slice.refusal.is_some());
+        let unstarted = named(|slice| {
+            let fault = slice.estimate.as_ref().map(|estimate| &estimate.fault);
+            fault.is_some_and(Option::is_some)
+        });
+        let faults: Vec<String> = [
+            refused.map(|names| format!("does not fit: {names}")),
+            unstarted.map(|names| format!("the engine does not start: {names}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         let over = named(|slice| slice.overcommits);
-        match (refused, over, self.slices.len()) {
+        match (faults.is_empty(), over, self.slices.len()) {
             (_, _, 0) => format!("no slices in {}", self.files.join(" and ")),
-            (Some(refused), _, _) => format!("does not fit: {refused}"),
-            (None, Some(over), _) => format!("starts only by overcommit: {over}"),
-            (None, None, 1) => "the slice fits".to_owned(),
-            (None, None, count) => format!("all {count} slices fit"),
+            (false, _, _) => faults.join("\n"),
+            (true, Some(over), _) => format!("starts only by overcommit: {over}"),
+            (true, None, 1) => "the slice fits".to_owned(),
+            (true, None, count) => format!("all {count} slices fit"),
         }
     }
+}
+
+/// A row of a GPU's table.
+fn row(name: &str, amount: String, note: Option<String>) -> Vec<String> {
+    let cells = [String::new(), printable(name), amount];
+    cells.into_iter().chain(note).collect()
 }
 
 /// The assumptions behind the sizes of caches.
@@ -160,13 +183,14 @@ what else an engine allocates before it sizes its cache make the cache smaller.
 ";
 
 impl DeviceReport {
-    fn new(gpu: &Gpu, found: &[Found]) -> DeviceReport {
+    fn new(gpu: &Gpu, found: &[Found], fits: &[SliceFit]) -> DeviceReport {
         let sum = gpu.limits.iter();
         let sum = sum.fold(Bytes::ZERO, |sum, (_, limit)| sum.plus(*limit));
         let limits = gpu.limits.iter().filter_map(|(place, limit)| {
             Some(LimitReport {
                 name: found.get(*place)?.slice.name().to_owned(),
                 limit: limit.get(),
+                is_refused: fits.get(*place)?.refusal.is_some(),
             })
         });
         DeviceReport {
@@ -189,21 +213,24 @@ impl DeviceReport {
             false => format!("GPU {}", self.index),
         };
         let _ = writeln!(text, "{gpu} ({name}, {total})");
-        let mut rows: Vec<[String; 3]> = self
+        let mut rows: Vec<Vec<String>> = self
             .slices
             .iter()
             .map(|slice| {
                 let limit = Bytes::new(slice.limit).to_string();
-                ["".to_owned(), printable(&slice.name), limit]
+                let note = slice.is_refused.then(|| "no room".to_owned());
+                row(&slice.name, limit, note)
             })
             .collect();
-        let sum = match self.slices.len() {
-            0 | 1 => None,
-            _ => Some(["".to_owned(), "together".to_owned(), limits.to_string()]),
-        };
-        rows.extend(sum);
-        rows.push(["".to_owned(), "left".to_owned(), left.to_string()]);
-        text.push_str(&aligned(&rows));
+        let refused = self.slices.iter().filter(|slice| slice.is_refused);
+        let refused = refused.map(|slice| Bytes::new(slice.limit));
+        let refused = refused.fold(Bytes::ZERO, Bytes::plus);
+        let note = (refused > Bytes::ZERO).then(|| format!("including {refused} without room"));
+        if self.slices.len() > 1 {
+            rows.push(row("together", limits.to_string(), note));
+        }
+        rows.push(row("left", left.to_string(), None));
+        text.push_str(&columns(&rows));
         text.push('\n');
     }
 }
@@ -259,7 +286,10 @@ impl EngineReport {
     fn new(estimate: &Estimate) -> EngineReport {
         EngineReport {
             engine: estimate.engine.name(),
-            fraction: estimate.fraction.to_string().parse().unwrap_or_default(),
+            fraction: estimate
+                .sizing
+                .fraction()
+                .and_then(|fraction| fraction.to_string().parse().ok()),
             of: estimate.whole.get(),
             taken: estimate.taken.get(),
             weights: estimate.weights.map(Bytes::get),

@@ -11,7 +11,7 @@ mod parts;
 mod plot;
 mod table;
 
-use crate::base::{json, streams};
+use crate::base::{json, streams, text};
 use crate::commands::plot::write;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::{no_such_slice, on_screen, tell_unread};
@@ -39,7 +39,7 @@ pub struct Args {
     pub seconds: Option<u64>,
 
     /// Seconds between two measurements
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = text::seconds)]
     pub every: u64,
 
     /// Print JSON; with --watch, one line each time
@@ -52,8 +52,8 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-DEVICE    device memory that the process has allocated; for a process without libgpuslice.so, which a
-          warning names, the amount that NVML reports
+DEVICE    device memory that the process has allocated; for a process without libgpuslice.so, which
+          a warning names, the amount that NVML reports
 CONTEXT   device memory of its CUDA contexts; the line of a GPU has the sum of DEVICE and CONTEXT
 HOST      private host memory in use
 KEPT      host memory that the process has freed and glibc's malloc keeps (malloc_trim returns it)
@@ -61,8 +61,8 @@ SHMEM     shared memory: tmpfs, memfd, System V
 MAPPED    page cache that it has mapped
 
 Memory that several processes share is divided among them. Pinned memory that is also resident host
-memory is in both columns. \"Everything else\" is the memory that the machine uses outside the slices:
-the kernel, drivers and other programs.
+memory is in both columns. \"Everything else\" is the memory that the machine uses outside the
+slices: the kernel, drivers and other programs.
 
 ? is an unknown amount. DEVICE is unknown if the ledger cannot be read. KEPT is unknown with another
 allocator, for another user's process, and for heaps that take too long to walk (all slices share

@@ -1,6 +1,7 @@
 //! Computes for each GPU how much of it slices hold, what else holds it, and what is left to give.
 //! Touches: the records of admission; on unified memory the host's meminfo and promises.
-//! Law: memory that slices were admitted for is not left to give, whether they use it or not.
+//! Law: memory that slices may hold is not left to give, whether they use it or not, and neither is
+//! memory in use outside slices.
 
 use super::driver::{Card, Drivers, Machine};
 use super::model::{CardStatus, DeviceStatus, SliceStatus};
@@ -64,16 +65,22 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
     };
     if unified {
         on_the_host(&mut card, slices);
-    } else if let (Some(total), Ok(uuid)) = (card.total, facts.uuid.parse::<DeviceUuid>()) {
-        let given = tenants
-            .iter()
-            .map(|tenant| tenant.of_card(uuid, Bytes::new(total)).get());
-        card.left_to_give = Some(total.saturating_sub(sum(given)));
     }
     let most = card.total.unwrap_or(u64::MAX);
     let limits = shares.iter().filter_map(|share| share.limit);
     card.limits_sum = sum(limits.map(|limit| limit.min(most)));
     card.outside_slices = card.used.map(|used| used.saturating_sub(card.in_slices));
+    if let (false, Some(total), Ok(uuid)) = (unified, card.total, facts.uuid.parse::<DeviceUuid>())
+    {
+        let admitted = tenants
+            .iter()
+            .map(|tenant| tenant.of_card(uuid, Bytes::new(total)).get());
+        // A slice file that names a ledger is not admitted, and a slice in another container is not
+        // in this list.
+        let given = sum(admitted).max(card.limits_sum);
+        let taken = given.saturating_add(card.outside_slices.unwrap_or(0));
+        card.left_to_give = Some(total.saturating_sub(taken));
+    }
     card.device = facts.uuid;
     card
 }

@@ -1,8 +1,9 @@
 //! Queries the memory that NVML reports for each GPU and each process, to compare it with the
 //! ledgers.
 //! Touches: a child process that queries NVML and CUDA; environments of processes.
-//! Law: a driver that does not answer costs one wait of three seconds in half a minute. The status
-//! is printed even then. CUDA is asked once: the GPUs of a machine and their sizes do not change.
+//! Law: the drivers are queried at once, while this process reads what the answers do not change. A
+//! driver that does not answer costs one wait of three seconds in half a minute. The status is
+//! printed even then. CUDA is asked once: the GPUs of a machine and their sizes do not change.
 
 use super::process::{Environment, Processes};
 use crate::driver::ask::{self, AskError};
@@ -116,15 +117,22 @@ impl Machine {
         Some(variables)
     }
 
-    fn ask(&self, with_inventory: bool) -> Result<DriverAnswer, Option<AskError>> {
+    fn ask(&self, with_inventory: bool) -> Result<ask::Asked, Option<AskError>> {
         let question =
             ["driver-processes", "--inventory"].map(|word| OsStr::from_bytes(word.as_bytes()));
         let count = if with_inventory { 2 } else { 1 };
-        let why = "querying the driver for its GPUs and processes";
         let variables = self.variables().ok_or(None)?;
         let question = question.get(..count).unwrap_or_default();
-        ask::child_within(question, &variables, why, PATIENCE).map_err(Some)
+        ask::Asked::start(question, &variables).map_err(Some)
     }
+}
+
+/// A machine whose driver is being queried.
+#[derive(Debug)]
+pub(super) struct AskedMachine {
+    machine: Machine,
+    asks_cuda: bool,
+    asked: Result<ask::Asked, Option<AskError>>,
 }
 
 /// A driver that did not answer.
@@ -158,17 +166,35 @@ pub(crate) struct Drivers {
 }
 
 impl Drivers {
-    /// Queries each of these machines.
-    pub(super) fn look(&mut self, machines: BTreeSet<Machine>) {
-        self.answers.clear();
+    /// Starts to query each of these machines.
+    pub(super) fn ask(&mut self, machines: BTreeSet<Machine>) -> Vec<AskedMachine> {
         self.silent
             .retain(|_, silent| silent.since.elapsed() < PAUSE);
-        for machine in machines.into_iter().take(MACHINES) {
-            if self.silent.contains_key(&machine) {
-                continue;
-            }
+        let machines = machines.into_iter().take(MACHINES);
+        let machines = machines.filter(|machine| !self.silent.contains_key(machine));
+        let ask = |machine: Machine| {
             let asks_cuda = !self.inventories.contains_key(&machine);
-            match machine.ask(asks_cuda) {
+            AskedMachine {
+                asked: machine.ask(asks_cuda),
+                asks_cuda,
+                machine,
+            }
+        };
+        machines.map(ask).collect()
+    }
+
+    /// Waits for the answers.
+    pub(super) fn hear(&mut self, asked: Vec<AskedMachine>) {
+        self.answers.clear();
+        for AskedMachine {
+            machine,
+            asks_cuda,
+            asked,
+        } in asked
+        {
+            let why = "querying the driver for its GPUs and processes";
+            let answer = asked.and_then(|asked| asked.answer(why, PATIENCE).map_err(Some));
+            match answer {
                 Ok(answer) => self.keep(machine, answer, asks_cuda),
                 Err(error) => {
                     let silent = Silent {

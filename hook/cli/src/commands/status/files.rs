@@ -6,7 +6,7 @@ use super::process::FileId;
 use super::strangers::PRIVATE;
 use super::users::{User, is_file_of};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
-use gpuslice_config::ledger::{LedgerError, Record, Refusals, Snapshot};
+use gpuslice_config::ledger::{LedgerError, MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
@@ -47,14 +47,13 @@ pub(super) struct Files {
     pub(super) is_private: bool,
 }
 
-/// Reads the files of a slice. A container's slice file names its files by their paths inside the
-/// container; `there` are their paths on the host. Only root reads every file of another user's
-/// slice. For other users, the file must also belong to the slice's user.
+/// Reads the files of a slice, besides the contents of its ledger. A container's slice file names
+/// its files by their paths inside the container; `there` are their paths on the host. Only root
+/// reads every file of another user's slice. For other users, the file must also belong to the
+/// slice's user.
 pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::Files>) -> Files {
-    let stranger = user.filter(|user| *user != User::own() && User::own() != User(0));
-    let is_safe = |path: &Path| stranger.is_none_or(|user| is_file_of(user, path));
     let mut files = Files::default();
-    if !is_safe(file) {
+    if !is_safe(file, user) {
         files.error = Some(PRIVATE.to_owned());
         files.is_private = true;
         return files;
@@ -71,23 +70,43 @@ pub(super) fn read(file: &Path, user: Option<User>, there: Option<&containers::F
         None => slice_ledger::path(file, &slice),
     };
     files.slice = Some(slice);
-    let Some(ledger) = files.ledger.clone().filter(|ledger| is_safe(ledger)) else {
-        return files;
-    };
-    match figures_of(&ledger, &mut slice_ledger::room(&ledger)) {
-        Ok(figures) => {
-            files.mapped = FileId::of(&ledger);
-            files.error = figures.is_damaged.then(|| DAMAGED.to_owned());
-            files.figures = Some(figures);
-        }
-        Err(error) => files.error = Some(error.to_string()),
-    }
     files
 }
 
-/// Reads the ledger into `bytes`, which have room for any ledger.
-pub(super) fn figures_of(ledger: &Path, bytes: &mut [u8]) -> Result<LedgerFigures, LedgerError> {
+/// Checks whether a file of this user's slice may be read.
+fn is_safe(file: &Path, user: Option<User>) -> bool {
+    let stranger = user.filter(|user| *user != User::own() && User::own() != User(0));
+    stranger.is_none_or(|user| is_file_of(user, file))
+}
+
+impl Files {
+    /// Reads the ledger into `bytes`.
+    pub(super) fn read_ledger(&mut self, user: Option<User>, bytes: &mut Vec<u8>) {
+        let ledger = self.ledger.as_ref().filter(|_| self.slice.is_some());
+        let Some(ledger) = ledger.filter(|ledger| is_safe(ledger, user)) else {
+            return;
+        };
+        match figures_of(ledger, bytes) {
+            Ok(figures) => {
+                self.mapped = self.mapped.or_else(|| FileId::of(ledger));
+                self.error = figures.is_damaged.then(|| DAMAGED.to_owned());
+                self.figures = Some(figures);
+            }
+            Err(error) => self.error = Some(error.to_string()),
+        }
+    }
+}
+
+/// Reads the ledger into `bytes`, which grow to its length.
+pub(super) fn figures_of(ledger: &Path, bytes: &mut Vec<u8>) -> Result<LedgerFigures, LedgerError> {
     let ledger = slice_ledger::c_path(ledger);
+    let length = match Snapshot::read(&ledger, bytes) {
+        Err(LedgerError::Length(length)) => usize::try_from(length).unwrap_or(MAX_SIZE),
+        read => return read.map(|snapshot| figures(&snapshot)),
+    };
+    if length > bytes.len() {
+        *bytes = vec![0; length.min(MAX_SIZE)];
+    }
     Snapshot::read(&ledger, bytes).map(|snapshot| figures(&snapshot))
 }
 

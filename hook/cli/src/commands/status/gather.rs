@@ -1,54 +1,30 @@
 //! Collects the state of all running slices.
 //! Touches: everything `users`, `containers`, `files`, `promised`, `process` and `driver` touch.
 
-use super::containers;
+mod listed;
+
 use super::driver::{Drivers, Machine, Run};
-use super::files;
 use super::model::{DeviceStatus, Escaped, Fence, SliceStatus};
-use super::process::{self, Processes, Start};
+use super::process::{self, Processes};
 use super::promised::Promised;
 use super::shares::{LedgerContents, devices};
 use super::strangers::{self, Strangers};
-use super::users::{self, User, with_rights_of};
-use crate::runs::run_dir;
-use crate::slice::current as current_slice;
+use super::users::{User, with_rights_of};
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::base::paths::HostPaths;
+use listed::{ListedSlice, ReadSlice, find};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-
-/// A running slice whose files have not been read yet.
-#[derive(Debug)]
-struct ListedSlice {
-    file: PathBuf,
-    /// The user; None in a container.
-    user: Option<User>,
-    pid: Option<i32>,
-    /// The moment of its registration, in seconds since 1970.
-    registered: Option<u64>,
-    container: Option<containers::ContainerSlice>,
-}
-
-impl ListedSlice {
-    fn pid(&self) -> Option<u32> {
-        u32::try_from(self.pid?).ok()
-    }
-
-    /// Returns the file with the variables that `gpuslice env` has printed, if that command has made
-    /// the slice for this user.
-    fn printed(&self) -> Option<PathBuf> {
-        let is_own = self.user == Some(User::own());
-        let folder = run_dir::private_folder(&self.file).filter(|_| is_own)?;
-        Some(folder.join(run_dir::PRINTED)).filter(|file| file.exists())
-    }
-}
 
 /// One snapshot of this machine.
 struct Look<'a> {
     processes: &'a Processes,
     drivers: &'a Drivers,
+    /// The room into which ledgers are read.
+    ledger: RefCell<Vec<u8>>,
     promised: Promised,
     strangers: Strangers,
 }
@@ -94,21 +70,31 @@ pub(super) fn gather_and_query(
     };
     let of_slices = found.iter().filter(is_asked);
     let of_slices = of_slices.map(|(_, machine)| machine.clone());
-    drivers.look(of_slices.chain(machines.iter().cloned()).collect());
+    let asked = drivers.ask(of_slices.chain(machines.iter().cloned()).collect());
+    let mut ledger = Vec::new();
+    let read: Vec<ReadSlice> = found
+        .iter()
+        .map(|(found, _)| ReadSlice::read(found, processes, &mut ledger))
+        .collect();
+    drivers.hear(asked);
     let look = Look {
         processes,
         drivers,
+        ledger: RefCell::new(ledger),
         promised: Promised::default(),
         strangers: Strangers::of(places),
     };
     let mut contents = Vec::new();
-    let slices = found.iter().map(|(found, machine)| {
-        let (mut status, held) = look.slice(found);
+    let slices = found.iter().zip(read).map(|((found, machine), read)| {
+        let (mut status, held) = look.slice(found, read);
         contents.push(held);
         status.fence = match (&status.no_slice, status.enforce) {
             (Some(_), _) => Fence::None,
-            (None, false) if !status.is_private => Fence::Counted,
-            (None, _) => Fence::Preload,
+            (None, Some(false)) => Fence::Counted,
+            (None, Some(true)) => Fence::Preload,
+            // Only a slice that refuses has a record of admission.
+            (None, None) if status.is_private => Fence::Preload,
+            (None, None) => Fence::Unknown,
         };
         status.machine = machine.clone();
         status
@@ -124,60 +110,17 @@ pub(super) fn gather_and_query(
     slices
 }
 
-fn find(places: &HostPaths, processes: &Processes) -> (Vec<ListedSlice>, Vec<SliceStatus>) {
-    if let Some(file) = current_slice::mounted() {
-        let mounted = ListedSlice {
-            file,
-            user: None,
-            pid: None,
-            registered: None,
-            container: None,
-        };
-        return (vec![mounted], Vec::new());
-    }
-    let runs = users::runs(processes).into_iter().map(|run| ListedSlice {
-        file: run.file,
-        user: Some(run.user),
-        pid: run.pid,
-        registered: run.registered,
-        container: None,
-    });
-    let (held, damaged, unlisted) = match containers::held(places) {
-        Ok((held, damaged)) => (held, damaged, None),
-        Err(error) => {
-            let error = format!("{:#}", anyhow::Error::new(error));
-            (Vec::new(), Vec::new(), Some(error))
-        }
-    };
-    let unlisted = unlisted.map(|error| SliceStatus {
-        error: Some(error),
-        file: places.slices(),
-        ..SliceStatus::default()
-    });
-    let of_containers = held.into_iter().map(|held| ListedSlice {
-        file: held.file.clone(),
-        user: Some(User(0)),
-        pid: held.containers.first().map(|container| container.pid),
-        registered: None,
-        container: Some(held),
-    });
-    let unreadable = damaged.into_iter().map(|damaged| SliceStatus {
-        error: Some(damaged.to_string()),
-        name: damaged.slice,
-        file: damaged.path,
-        ..SliceStatus::default()
-    });
-    let unreadable = unreadable.chain(unlisted);
-    (runs.chain(of_containers).collect(), unreadable.collect())
-}
-
 impl Look<'_> {
-    fn slice(&self, found: &ListedSlice) -> (SliceStatus, Option<LedgerContents>) {
-        let start = self.start(found);
+    fn slice(&self, found: &ListedSlice, read: ReadSlice) -> (SliceStatus, Option<LedgerContents>) {
+        let ReadSlice {
+            start,
+            command,
+            mut files,
+        } = read;
         let mut status = SliceStatus {
             pid: found.pid,
             user: found.user,
-            command: self.command(found),
+            command,
             started: start.as_ref().map(|start| start.moment.clone()),
             age: start.map(|start| start.age),
             file: found.file.clone(),
@@ -194,8 +137,10 @@ impl Look<'_> {
                 return (status, None);
             }
         }
-        let rights = found.user.unwrap_or_else(User::own);
-        let files = with_rights_of(rights, || files::read(&found.file, found.user, there));
+        let rights = found.rights();
+        with_rights_of(rights, || {
+            files.read_ledger(found.user, &mut self.ledger.borrow_mut());
+        });
         status.error = files.error;
         status.is_private = files.is_private;
         status.ledger = files.ledger;
@@ -212,11 +157,11 @@ impl Look<'_> {
         status.name = slice.name.as_str().to_owned();
         let meminfo = slice.meminfo.filter(|_| rights == User::own());
         status.meminfo = meminfo.map(|path| PathBuf::from(path.as_str()));
-        status.enforce = slice.enforce;
-        status.total = match slice.total {
+        status.enforce = Some(slice.enforce);
+        status.total = Some(match slice.total {
             Total::Slice => "slice",
             Total::Device => "device",
-        };
+        });
         let held = files.figures.map(|figures| {
             status.uncounted = figures.uncounted;
             LedgerContents::new(figures, files.mapped.as_ref(), self.processes)
@@ -240,22 +185,6 @@ impl Look<'_> {
             device.pending_limit = now.filter(|now| Some(*now) != device.limit);
         }
         (status, held)
-    }
-
-    /// Returns the start of the command; that of the registration if the command has ended.
-    fn start(&self, found: &ListedSlice) -> Option<Start> {
-        let command = found.pid().and_then(|pid| self.processes.start(pid));
-        command.or_else(|| found.registered.map(Start::at))
-    }
-
-    /// Returns the command of a slice. Only its user and root are shown it.
-    fn command(&self, found: &ListedSlice) -> Option<Vec<String>> {
-        let own = User::own();
-        let is_shown = own == User(0) || found.user == Some(own);
-        found
-            .pid()
-            .filter(|_| is_shown)
-            .and_then(process::command_line)
     }
 
     /// Adds the slices of which only the admission's records are visible.

@@ -42,10 +42,10 @@ pub(crate) struct SliceStatus {
     pub(crate) ledger: Option<PathBuf>,
     /// Whether the ledger is sealed, so that no program can truncate it; None if unknown.
     pub(crate) sealed: Option<bool>,
-    /// Whether requests over the limit are refused.
-    pub(crate) enforce: bool,
-    /// The meaning of TOTAL.
-    pub(crate) total: &'static str,
+    /// Whether requests over the limit are refused; None if the slice cannot be read.
+    pub(crate) enforce: Option<bool>,
+    /// The meaning of TOTAL; None if the slice cannot be read.
+    pub(crate) total: Option<&'static str>,
     /// The number of allocations for which the ledger had no room.
     pub(crate) uncounted: Option<u64>,
     /// The error message about files that cannot be read.
@@ -76,6 +76,8 @@ pub(crate) enum Fence {
     Counted,
     /// Programs do not load the library: the limit is not in force.
     None,
+    /// The slice cannot be read.
+    Unknown,
 }
 
 impl Fence {
@@ -85,6 +87,7 @@ impl Fence {
             Fence::Preload => "preload",
             Fence::Counted => "counted",
             Fence::None => "none",
+            Fence::Unknown => "unknown",
         }
     }
 
@@ -94,6 +97,7 @@ impl Fence {
             Fence::Preload => "preload: cooperative",
             Fence::Counted => "counted: nothing is refused",
             Fence::None => "none: the limit is not in force",
+            Fence::Unknown => "unknown: the slice cannot be read",
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::files::LedgerFigures;
 use super::model::{DeviceStatus, ProcessStatus, RefusalsShown};
-use super::process::{self, FileId, Processes, Seen};
+use super::process::{FileId, Processes, Seen};
 use crate::runs::headroom_store;
 use gpuslice_config::ledger::{Kind, Record, Refusals};
 use gpuslice_config::slice::Slice;
@@ -41,7 +41,7 @@ impl LedgerContents {
                 let mut named = processes.find(record.pid, ledger).into_iter();
                 named.find(|pid| taken.insert((device, *pid)))
             })?;
-            let name = process::name(pid)?;
+            let name = processes.name(pid)?;
             Some(Seen { pid, name })
         };
         let records = figures.records.into_iter().map(|record| {

@@ -35,7 +35,7 @@ fn slice(slice: &SliceStatus, cards: &[CardStatus]) -> String {
     if let Some(user) = slice.user.filter(|user| *user != User::own()) {
         about.push(format!("user {}", text::printable(&user.name())));
     }
-    if !slice.enforce && slice.error.is_none() && slice.no_slice.is_none() {
+    if slice.enforce == Some(false) && slice.no_slice.is_none() {
         about.push("only counted, not enforced".to_owned());
     }
     match slice.sealed {
@@ -191,10 +191,9 @@ fn device(device: &DeviceStatus, slice: &SliceStatus) -> String {
     if let Some(refusals) = device.refusals.filter(|refusals| refusals.count > 0) {
         said.push_str(&format!(
             "    {} {}, at worst {} short\n",
-            if slice.enforce {
-                "refused"
-            } else {
-                "would have refused"
+            match slice.enforce {
+                Some(false) => "would have refused",
+                _ => "refused",
             },
             times(refusals.count),
             amount(refusals.worst_short_by)

@@ -55,7 +55,7 @@ fn llama(devices: Vec<DeviceStatus>) -> SliceStatus {
         name: "llama".to_owned(),
         pid: Some(4711),
         ledger: Some(PathBuf::from("/ledger")),
-        enforce: true,
+        enforce: Some(true),
         uncounted: Some(0),
         devices,
         ..SliceStatus::default()
@@ -158,7 +158,7 @@ llama (pid 4711)
 #[test]
 fn a_slice_that_only_counts_shows_what_is_over_its_limit() {
     let slice = SliceStatus {
-        enforce: false,
+        enforce: Some(false),
         fence: Fence::Counted,
         devices: vec![DeviceStatus {
             used: Some(9 * GIB),
@@ -182,7 +182,7 @@ llama (pid 4711, only counted, not enforced)
 #[test]
 fn what_is_not_counted_or_not_enforced_is_said() {
     let slice = SliceStatus {
-        enforce: false,
+        enforce: Some(false),
         fence: Fence::Counted,
         uncounted: Some(2),
         ..llama(Vec::new())

@@ -107,7 +107,7 @@ impl Gatherer {
         Gatherer {
             places,
             drivers: Drivers::default(),
-            ledgers: Ledgers::new(),
+            ledgers: Ledgers::default(),
             snapshot: Snapshot::default(),
             taken: None,
             cost: Duration::ZERO,

@@ -22,6 +22,7 @@ use interval::Interval;
 use look::Look;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -75,10 +76,11 @@ Examples:
 /// # Errors
 /// When there is no terminal, or it is gone.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-    let can_read = io::stdin().is_terminal();
-    if !io::stdout().is_terminal() || !can_read || is_dumb {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         anyhow::bail!("top needs a terminal for input and output (use gpuslice status)");
+    }
+    if let Some(unusable) = unusable(std::env::var_os("TERM").as_deref()) {
+        anyhow::bail!("top cannot draw: {unusable} (set TERM, or use gpuslice status)");
     }
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let app = App::new(Look::of_stdout(), host(), args.interval);
@@ -99,6 +101,16 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         raise_by_default(signal);
     }
     Ok(exit::SUCCESS)
+}
+
+/// Returns what is wrong with a value of TERM that names no terminal with a screen.
+fn unusable(term: Option<&OsStr>) -> Option<&'static str> {
+    match term.map(OsStr::to_str) {
+        None => Some("TERM is not set"),
+        Some(Some("")) => Some("TERM is empty"),
+        Some(Some("dumb")) => Some("TERM=dumb names a terminal without a screen"),
+        _ => None,
+    }
 }
 
 fn host() -> String {

@@ -3,10 +3,11 @@
 
 use crate::base::text::printable;
 use crate::commands::status::driver::Machine;
-use crate::commands::status::model::{CardStatus, DeviceStatus, SliceStatus, shown_name};
+use crate::commands::status::model::{CardStatus, DeviceStatus, Fence, SliceStatus, shown_name};
 use crate::commands::status::snapshot::Snapshot;
 use gpuslice_config::words::units::Bytes;
 use serde_json::{Map, Value};
+use std::path::Path;
 
 /// Everything that one refresh shows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -171,6 +172,9 @@ fn share(
         driver_used: one.used,
         kinds: "without libgpuslice.so: not counted, not limited".to_owned(),
     });
+    // Where nothing is refused, the ledger counts requests over the limit instead.
+    let is_counted = whole.fence == Fence::Counted.name();
+    let refusals = device.refusals.filter(|_| !is_counted);
     let gpu = match (card, uuid) {
         (Some(card), _) => card.index.to_string(),
         (None, Some(_)) => "?".to_owned(),
@@ -182,19 +186,21 @@ fn share(
         used: device.used_or_reported(),
         limit: device.limit,
         headroom: device.headroom,
-        refusals: device.refusals.map(|refusals| refusals.count),
-        worst_short_by: device
-            .refusals
-            .map_or(0, |refusals| refusals.worst_short_by),
+        refusals: refusals.map(|refusals| refusals.count),
+        worst_short_by: refusals.map_or(0, |refusals| refusals.worst_short_by),
         processes: counted.chain(escaped).collect(),
         ..whole
     }
 }
 
-/// Returns the command line; the name of a process of the slice if it is not visible.
+/// Returns the command line without the folder of its program, as status shows it; the name of a
+/// process of the slice if the command is not visible.
 fn command(slice: &SliceStatus) -> String {
-    if let Some(words) = &slice.command {
-        return printable(&words.join(" "));
+    if let Some((program, words)) = slice.command.as_deref().and_then(<[String]>::split_first) {
+        let name = Path::new(program).file_name().unwrap_or_default();
+        let mut all = vec![name.to_string_lossy().into_owned()];
+        all.extend_from_slice(words);
+        return printable(&all.join(" "));
     }
     let containers = slice.containers.iter();
     let names: Vec<&str> = containers

@@ -141,6 +141,8 @@ mod tests {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .arg(format!("{module}::panics_on_the_alternate_screen"))
             .args(["--exact", "--ignored", "--nocapture"])
+            // The stack would scroll the message off the screen.
+            .env("RUST_BACKTRACE", "0")
             .stdin(end())
             .stdout(end())
             .stderr(end())

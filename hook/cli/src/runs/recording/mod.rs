@@ -41,8 +41,16 @@ pub(crate) struct RunStart {
     /// Whether the GPUs are simulated.
     #[serde(default)]
     pub(crate) simulated: bool,
+    /// Whether requests over the limit are refused. If not, the ledger only counts them.
+    #[serde(default = "enforced")]
+    pub(crate) enforce: bool,
     /// The devices, in the order of the amounts in the history's points.
     pub(crate) devices: Vec<LimitedDevice>,
+}
+
+/// A history of an earlier version, which recorded nothing else.
+const fn enforced() -> bool {
+    true
 }
 
 /// A device of a run.
@@ -68,6 +76,7 @@ impl RunStart {
             user: user_name(geteuid()),
             started: clock::rfc3339_ms(SystemTime::now()),
             simulated,
+            enforce: true,
             devices,
         }
     }
@@ -118,7 +127,8 @@ pub(crate) fn write(store: &Store, event: &Event) {
 }
 
 /// Records the start of a run, and the reasons why its slice may not limit it. The watcher of its
-/// private folder records the rest.
+/// private folder records the rest. Without a watcher nobody would record the end, so the start is
+/// not recorded either.
 pub(crate) fn start(
     private: Option<&Path>,
     run: &RunStart,
@@ -129,7 +139,15 @@ pub(crate) fn start(
     if let Some(private) = private {
         // What cannot be written is not recorded.
         let _ = prepare(private, &store, run, command);
+        write(&store, &started(run));
     }
+    for gap in gaps {
+        let message = format!("started, but its slice may not limit it: {gap}");
+        write(&store, &run.event(EventKind::Escape, message));
+    }
+}
+
+fn started(run: &RunStart) -> Event {
     let devices = run.devices.iter().map(|one| DeviceUse {
         device: one.device.clone(),
         limit: Some(one.limit),
@@ -142,15 +160,8 @@ pub(crate) fn start(
         ),
         several => format!("started with limits on {} GPUs", several.len()),
     };
-    write(
-        &store,
-        &run.event(EventKind::Start, message)
-            .with_devices(devices.collect()),
-    );
-    for gap in gaps {
-        let message = format!("started, but its slice may not limit it: {gap}");
-        write(&store, &run.event(EventKind::Escape, message));
-    }
+    run.event(EventKind::Start, message)
+        .with_devices(devices.collect())
 }
 
 /// Leaves in the private folder what the watcher needs.
@@ -187,8 +198,12 @@ fn store_of(private: &Path) -> Option<Store> {
 pub(crate) fn refused(name: &str, simulated: bool, bytes: Option<u64>, why: &str) {
     let Some(store) = store() else { return };
     let run = RunStart::now(name, simulated, Vec::new());
-    // The lines after the first one list the slices that hold the memory.
-    let why: Vec<&str> = why.lines().map(str::trim).collect();
+    // The lines after the first one list the slices that hold the memory. The last one is advice for
+    // a terminal.
+    let lines = why.lines().map(str::trim);
+    let why: Vec<&str> = lines
+        .filter(|line| !line.contains("--overcommit"))
+        .collect();
     let message = format!("is refused: {}", why.join(" "));
     let event = Event {
         bytes,

@@ -143,7 +143,13 @@ impl Recorder {
                 && let (Some(level), Some(known)) =
                     (levels.get_mut(index), self.known.get_mut(index))
             {
-                (level.refused, known.refusals) = (refusals.count, refusals);
+                known.refusals = refusals;
+                // Without enforcement the ledger counts what would have been refused.
+                level.refused = if self.history.run.enforce {
+                    refusals.count
+                } else {
+                    0
+                };
             }
         }
         for (known, level) in self.known.iter_mut().zip(&levels) {
@@ -165,6 +171,10 @@ impl Recorder {
     /// Writes a line for each device on which allocations were refused since its last line. A
     /// program that is refused all the time gets fewer and fewer lines; each has the count so far.
     fn tell_refusals(&mut self) {
+        // The ledger counts requests over the limit also where none is refused.
+        if !self.history.run.enforce {
+            return;
+        }
         let now = Instant::now();
         let used: Vec<u64> = match self.history.series.points().last() {
             Some(point) => point.devices.iter().map(|level| level.used).collect(),
@@ -330,6 +340,14 @@ fn end(run: &RunStart, known: &[Known], duration: Duration, failure: Option<Ledg
     }
     match refused {
         0 => {}
+        _ if !run.enforce => message.push_str(&format!(
+            "; {refused} {} over the limit, at worst by {worst}, and nothing was refused",
+            if refused == 1 {
+                "allocation was"
+            } else {
+                "allocations were"
+            }
+        )),
         1 => message.push_str(&format!("; an allocation was refused, {worst} short")),
         _ => message.push_str(&format!(
             "; {refused} allocations were refused, at worst {worst} short"
@@ -348,8 +366,8 @@ fn end(run: &RunStart, known: &[Known], duration: Duration, failure: Option<Ledg
             device: device.device.clone(),
             limit: Some(device.limit),
             peak: Some(known.peak),
-            count: Some(known.refusals.count),
-            bytes: (known.refusals.count > 0).then_some(known.refusals.regret.get()),
+            count: Some(if run.enforce { known.refusals.count } else { 0 }),
+            bytes: (run.enforce && known.refusals.count > 0).then_some(known.refusals.regret.get()),
         });
     let event = Event {
         started: Some(run.started.clone()),

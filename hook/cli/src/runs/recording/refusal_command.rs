@@ -11,13 +11,15 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The command, with the environment of its caller.
+/// The command, with the folder and the environment of its caller.
 #[derive(Debug)]
 pub(crate) struct RefusalCommand {
     command: OsString,
+    /// The caller's folder, so that a relative path means what it means there.
+    folder: PathBuf,
     environment: Vec<(OsString, OsString)>,
     running: Option<Child>,
     /// The command runs at the next power of ten of refusals: at the 1st, the 10th, the 100th.
@@ -25,13 +27,15 @@ pub(crate) struct RefusalCommand {
 }
 
 impl RefusalCommand {
-    /// The command in this process's environment, without the variables of an enclosing slice.
+    /// The command in this process's folder and environment, without the variables of an enclosing
+    /// slice.
     pub(crate) fn new(command: &OsStr) -> RefusalCommand {
         let is_ours =
             |name: &OsStr| name.as_bytes().starts_with(b"GPUSLICE_") || name == "LD_PRELOAD";
         let environment = std::env::vars_os().filter(|(name, _)| !is_ours(name));
         RefusalCommand {
             command: command.to_owned(),
+            folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             environment: environment.collect(),
             running: None,
             next: 1,
@@ -41,6 +45,8 @@ impl RefusalCommand {
     /// Leaves the command for the watcher.
     pub(super) fn leave(&self, private: &Path) -> io::Result<()> {
         let mut text = self.command.as_bytes().to_vec();
+        text.push(0);
+        text.extend(self.folder.as_os_str().as_bytes());
         for (name, value) in &self.environment {
             text.push(0);
             text.extend([name.as_bytes(), b"=", value.as_bytes()].concat());
@@ -59,6 +65,7 @@ impl RefusalCommand {
         let _ = fs::remove_file(&path);
         let mut parts = text.split(|byte| *byte == 0);
         let command = OsStr::from_bytes(parts.next()?).to_owned();
+        let folder = PathBuf::from(OsStr::from_bytes(parts.next()?));
         let environment = parts.filter_map(|variable| {
             let at = variable.iter().position(|byte| *byte == b'=')?;
             let (name, value) = variable.split_at_checked(at)?;
@@ -70,6 +77,7 @@ impl RefusalCommand {
         });
         Some(RefusalCommand {
             command,
+            folder,
             environment: environment.collect(),
             running: None,
             next: 1,
@@ -93,6 +101,11 @@ impl RefusalCommand {
     }
 
     fn spawn(&self, event: &Event) -> io::Result<Child> {
+        // The folder may have been removed since.
+        let folder = match self.folder.is_dir() {
+            true => self.folder.as_path(),
+            false => Path::new("/"),
+        };
         let mut command = Command::new("/bin/sh");
         command
             .arg("-c")
@@ -108,7 +121,7 @@ impl RefusalCommand {
                     .into_iter()
                     .map(|(name, value)| (journal::variable(name), value)),
             )
-            .current_dir("/")
+            .current_dir(folder)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -4,7 +4,7 @@
 
 use super::NamedSlice;
 use super::values::{Value, Wrong, argument, flag, list, size, table, text, word};
-use crate::slice::options::{amount, device_limit, headroom, limit};
+use crate::slice::options::{DeviceLimit, amount, headroom, limit, selector};
 use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::words::paths;
 use std::ffi::OsString;
@@ -18,10 +18,6 @@ pub(crate) struct Key {
     /// Its meaning.
     pub(crate) meaning: &'static str,
     /// The option of `gpuslice run` that it stands for, if there is one.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "a test compares it with the options")
-    )]
     pub(crate) option: Option<&'static str>,
     pub(super) set: fn(&mut NamedSlice, &Value<'_>) -> Result<(), Wrong>,
 }
@@ -46,8 +42,11 @@ pub(crate) static KEYS: [Key; 17] = [
         meaning: "Limits single GPUs, named by their index in nvidia-smi or their uuid.",
         option: Some("device"),
         set: |slice, value| {
-            slice.options.device = table(value, |gpu, limit| {
-                size(limit, |size| device_limit(&format!("{gpu}={size}")))
+            slice.options.device = table(value, |gpu, memory| {
+                let at = memory.span();
+                let selector = selector(gpu, DEVICE).map_err(|why| Wrong::Value(at, why))?;
+                let memory = size(memory, limit)?;
+                Ok(DeviceLimit { selector, memory })
             })?;
             Ok(())
         },
@@ -210,6 +209,40 @@ pub(crate) static KEYS: [Key; 17] = [
         },
     },
 ];
+
+/// The entries of the table `device`.
+const DEVICE: &str = "0 = \"8GiB\" or \"GPU-…\" = \"8GiB\"";
+
+/// Returns the key that is most like an unknown one, if any is.
+pub(super) fn similar(unknown: &str) -> Option<&'static str> {
+    // The measure and the bound are those of clap.
+    const ALIKE: f64 = 0.7;
+    let rated = KEYS
+        .iter()
+        .map(|key| (strsim::jaro(unknown, key.name), key.name));
+    let best = rated.max_by(|one, other| one.0.total_cmp(&other.0));
+    best.filter(|(alike, _)| *alike > ALIKE)
+        .map(|(_, name)| name)
+}
+
+/// Rewords a message about options of `gpuslice run`, so that it names the keys of a slices file.
+#[must_use]
+pub(crate) fn named_by_keys(message: &str) -> String {
+    let words = message.split(' ').map(|word| {
+        let option = word.strip_prefix("--");
+        let is_it = |key: &&Key| key.option.is_some() && key.option == option;
+        match KEYS.iter().find(is_it) {
+            Some(key) if key.name == "enforce" => "enforce = false",
+            Some(key) => key.name,
+            None => word,
+        }
+    });
+    let text = words.collect::<Vec<_>>().join(" ");
+    match text.rsplit_once("give at most ") {
+        Some((before, size)) => format!("{before}give at most \"{size}\""),
+        None => text,
+    }
+}
 
 const NO_PROGRAM: &str = "the first text names the program, and there is none";
 

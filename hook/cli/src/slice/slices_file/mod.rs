@@ -120,13 +120,16 @@ fn slice(
     for (key, value) in entries {
         let written = key.get_ref().as_ref();
         let Some(known) = KEYS.iter().find(|known| known.name == written) else {
-            let all: Vec<&str> = KEYS.iter().map(|known| known.name).collect();
+            let hint = match keys::similar(written) {
+                Some(similar) => format!("did you mean {similar}?"),
+                None => {
+                    let all: Vec<&str> = KEYS.iter().map(|known| known.name).collect();
+                    format!("its keys are {}", all.join(", "))
+                }
+            };
             return Err(Placed {
                 at: key.span(),
-                message: format!(
-                    "[{title}] has no key \"{written}\"; its keys are {}",
-                    all.join(", ")
-                ),
+                message: format!("[{title}] has no key \"{written}\"; {hint}"),
             });
         };
         (known.set)(&mut slice, value).map_err(|wrong| match wrong {

@@ -116,7 +116,7 @@ fn a_fault_names_its_line_its_key_and_what_is_allowed() {
         ),
         (
             "[a.device]\n0 = \"8GiB\"\n-1 = \"8GiB\"",
-            "line 3: [a] device: \"-1\" is neither an index nor a uuid (write 0=8GiB or GPU-…=8GiB)",
+            "line 3: [a] device: \"-1\" is neither an index nor a uuid (write 0 = \"8GiB\" or \"GPU-…\" = \"8GiB\")",
         ),
         (
             "[a]\nmemory = \"1GiB\"\ncommand = \"vllm serve\"",
@@ -165,8 +165,31 @@ fn a_fault_names_its_line_its_key_and_what_is_allowed() {
     ] {
         assert_eq!(fault(text), told, "{text}");
     }
-    let unknown = fault("[a]\nmemory = \"1GiB\"\nmemry = 1");
-    assert!(unknown.starts_with("line 3: [a] has no key \"memry\"; its keys are memory, device, "));
+    let unknown = |key: &str| fault(&format!("[a]\nmemory = \"1GiB\"\n{key} = 1"));
+    assert_eq!(
+        unknown("memroy"),
+        "line 3: [a] has no key \"memroy\"; did you mean memory?"
+    );
+    let all = "line 3: [a] has no key \"xyz\"; its keys are memory, device, ";
+    assert!(unknown("xyz").starts_with(all));
+    assert!(!fault("[a]\nmemory = -5").contains("leave it out"));
+}
+
+#[test]
+fn a_message_about_options_is_reworded_for_the_file() {
+    for (of_options, of_file) in [
+        (
+            "--memory 80.00 GiB is more than GPU 0 has; give at most 24259MiB",
+            "memory 80.00 GiB is more than GPU 0 has; give at most \"24259MiB\"",
+        ),
+        (
+            "--page-cache-share and --no-enforce",
+            "page-cache-share and enforce = false",
+        ),
+        ("--log says --", "--log says --"),
+    ] {
+        assert_eq!(keys::named_by_keys(of_options), of_file);
+    }
 }
 
 #[test]

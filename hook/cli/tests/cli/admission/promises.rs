@@ -36,7 +36,7 @@ fn a_slice_that_the_host_cannot_promise_is_refused_and_names_holders() {
             "gpuslice: a slice of 48.00 GiB does not fit on this host, which can promise 47.65 GiB: \
              115.65 GiB is available, 8.00 GiB of it stays the host's, 60.00 GiB is promised to \
              other slices and not used yet:\n  llama (pid {pid})  60.00 GiB, 60.00 GiB of it not \
-             used\n--overcommit starts it all the same; its FREE is then the memory that is available on the \
+             used\nUse --overcommit to start anyway; FREE is then the memory that is actually free on the \
              host\n"
         )
     );

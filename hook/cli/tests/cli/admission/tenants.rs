@@ -16,7 +16,7 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("tenant
 
 const CARD: &str = "GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB)";
 const HINT: &str =
-    "--overcommit starts it all the same; its FREE is then the memory that is free on the GPU\n";
+    "Use --overcommit to start anyway; FREE is then the memory that is actually free on the GPU\n";
 
 fn card() -> Machine {
     Machine::new(&HERE, "rtx3090")
@@ -28,7 +28,7 @@ fn a_second_slice_that_does_not_fit_is_refused_and_names_holders() {
     let (child, _) = machine.slice(&["--memory=12GiB", "--name=llama"]);
     let pid = child.id();
     let full = format!(
-        "{CARD} has 11.69 GiB left, 12.00 GiB are asked for: held by llama (pid {pid}) 12.00 GiB"
+        "{CARD} has 11.69 GiB left, 12.00 GiB requested; held by llama (pid {pid}) 12.00 GiB"
     );
     let options = ["--memory=12GiB", "--name=qwen"];
     let message = format!("gpuslice: no room for qwen: {full}\n{HINT}");
@@ -359,7 +359,7 @@ fn runs_of_other_users_and_containers_hold_their_part_of_the_card() {
     assert_eq!(lines[..3], ["711", "1777", "tmpfs"], "{out}{err}");
     let without = |line: &str, words: &[&str]| {
         let start = format!(
-            "gpuslice: no room for new: {CARD} has 3.69 GiB left, 8.00 GiB are asked for: held by "
+            "gpuslice: no room for new: {CARD} has 3.69 GiB left, 8.00 GiB requested; held by "
         );
         assert!(line.starts_with(&start), "{line}");
         for word in words {

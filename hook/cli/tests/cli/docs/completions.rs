@@ -102,7 +102,7 @@ fn slice(home: &Home, name: &str) -> Child {
 }
 
 /// Lines and what the tabulator key makes of them.
-const LINES: [(&str, &str); 12] = [
+const LINES: [(&str, &str); 14] = [
     ("gpuslice stat", "gpuslice status"),
     ("gpuslice status lla", "gpuslice status llama-7b"),
     (
@@ -129,6 +129,8 @@ const LINES: [(&str, &str); 12] = [
         "gpuslice run --sim rtx3090 --device GPU-3090aaaa-1111-4222-8333-444455550000=",
     ),
     ("gpuslice headroom reset qw", "gpuslice headroom reset qwen"),
+    ("gpuslice env note", "gpuslice env notebook"),
+    ("gpuslice run --slice note", "gpuslice run --slice notebook"),
     ("gpusliced --con", "gpusliced --config"),
 ];
 
@@ -145,6 +147,13 @@ fn home() -> (Home, Child) {
     fs::create_dir(&folder).unwrap();
     let learned = "{\"version\":1,\"slices\":{\"qwen\":{\"GPU-3090aaaa-1111-4222-8333-444455550000\":1048576}}}";
     fs::write(folder.join("headroom.json"), learned).unwrap();
+    let config = home.state.path().join(".config/gpuslice");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(
+        config.join("slices.toml"),
+        "[notebook]\nmemory = \"4GiB\"\n",
+    )
+    .unwrap();
     let child = slice(&home, "llama-7b");
     (home, child)
 }

@@ -1,6 +1,7 @@
 //! The man pages and completion scripts that packages ship match this command line; `make goldens`
 //! writes them. Commands that the documents show can be typed as printed.
 
+use crate::support::Installation;
 use clap::CommandFactory;
 use gpuslice_cli::cli::Cli;
 use gpuslice_cli::commands::docs;
@@ -42,6 +43,27 @@ fn expect(folder: &str, files: Vec<(String, Vec<u8>)>) {
 #[test]
 fn golden_man_pages_are_those_of_this_command_line() {
     expect("man", docs::man_pages(&Cli::command()).unwrap());
+}
+
+#[test]
+fn a_page_is_found_by_the_words_of_a_command_and_by_its_own_name() {
+    let here = Installation::new("pages");
+    let printed = |verbs: &[&str]| {
+        let mut gpuslice = here.gpuslice();
+        let out = gpuslice.arg("man").args(verbs).output().unwrap();
+        assert!(out.status.success(), "{verbs:?}");
+        out.stdout
+    };
+    let pages = docs::man_pages(&Cli::command()).unwrap();
+    for (name, words) in [
+        ("gpuslice-slices", ["slices"].as_slice()),
+        ("gpuslice-cdi-generate", &["cdi", "generate"]),
+        ("gpuslice", &[]),
+    ] {
+        let is_it = |file: &str| file.rsplit_once('.').is_some_and(|(stem, _)| stem == name);
+        let (_, text) = pages.iter().find(|(file, _)| is_it(file)).unwrap();
+        assert_eq!((&printed(&[name]), &printed(words)), (text, text), "{name}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::Path;
 
 /// The codes that cannot be set up here, with the reason. Unit tests hold their rules.
-const NOT_SET_UP: [(&str, &str); 5] = [
+const NOT_SET_UP: [(&str, &str); 4] = [
     (
         "other-processor",
         "another kind of processor would have to run it",
@@ -30,10 +30,6 @@ const NOT_SET_UP: [(&str, &str); 5] = [
     (
         "mps-daemon",
         "it counts on the whole machine, which the tests share",
-    ),
-    (
-        "no-driver",
-        "it is reported of this machine alone, which may have a driver",
     ),
 ];
 

@@ -344,3 +344,22 @@ fn a_host_without_the_library_is_the_cause() {
     said.is_broken_by("no-library");
     assert!(said.text.contains("it is not a library"), "{}", said.text);
 }
+
+#[test]
+fn a_node_without_a_driver_is_not_ready() {
+    let place = super::bench::folder();
+    fs::write(place.path().join("libcuda.so.1"), "no library").unwrap();
+    let home = Home::new();
+    let said = asked(|| {
+        let mut command = doctor(&home, &["--node"]);
+        command.env("LD_LIBRARY_PATH", place.path());
+        command
+    });
+    said.is_broken_by("no-driver");
+    assert!(
+        said.verdict
+            .starts_with("this node is NOT ready for slices"),
+        "{}",
+        said.text
+    );
+}

@@ -197,6 +197,8 @@ fn a_run_without_a_place_for_events_runs_all_the_same() {
         "gpuslice: cannot read {}/events.jsonl: Not a directory (os error 20)\n",
         place.display()
     );
+    assert_eq!((out.as_str(), err, status), ("", expected.clone(), 1));
+    let (out, err, status) = told(home.of(HERE.gpuslice().arg("history")));
     assert_eq!((out.as_str(), err, status), ("", expected, 1));
     fs::remove_file(&place).unwrap();
     let (out, err, status) = told(home.of(&mut HERE.gpuslice()).arg("events"));

@@ -57,6 +57,71 @@ fn the_command_runs_at_the_first_and_the_tenth_refusal() {
 }
 
 #[test]
+fn a_relative_path_is_that_of_the_callers_folder() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("tell-me.sh");
+    fs::write(&script, "#!/bin/sh\necho $GPUSLICE_EVENT_SLICE >said\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let options = ["--sim=rtx3090", "--memory=4GiB", "--name=llama"];
+    let options = [&options[..], &["--on-refusal", "./tell-me.sh"]].concat();
+    let mut command = HERE.run(&options, "echo $GPUSLICE_CONFIG; read line");
+    command
+        .current_dir(folder.path())
+        .stdin(std::process::Stdio::piped());
+    let (child, config) = crate::support::start(home.of(&mut command));
+    Member::of(&config).is_refused(Bytes::new(7));
+    let said = folder.path().join("said");
+    eventually("it runs", || lines(&said) == ["llama"]);
+    end(child);
+}
+
+#[test]
+fn a_command_that_the_shell_cannot_read_is_refused_at_the_start() {
+    for (script, why) in [
+        ("", "the command is empty"),
+        ("echo 'x", "the shell cannot read it"),
+    ] {
+        let options = ["--sim=rtx3090", "--memory=4GiB", "--on-refusal", script];
+        let home = Home::new();
+        let mut command = HERE.run(&options, "true");
+        let (_, err, status) = told(home.of(&mut command));
+        assert!(status == 125 && err.contains(why), "{status} {err}");
+    }
+}
+
+#[test]
+fn where_nothing_is_refused_no_refusal_is_an_event() {
+    let home = Home::new();
+    let said = home.state.path().join("said");
+    let script = format!("echo refused >{}", said.display());
+    let options = [
+        "--sim=rtx3090",
+        "--memory=4GiB",
+        "--name=llama",
+        "--no-enforce",
+    ];
+    let options = [&options[..], &["--on-refusal", &script]].concat();
+    let mut command = HERE.run(&options, "echo $GPUSLICE_CONFIG; read line");
+    command.stdin(std::process::Stdio::piped());
+    let (child, config) = crate::support::start(home.of(&mut command));
+    Member::of(&config).is_refused(Bytes::mib(1));
+    end(child);
+    let end = awaited(&home, "end");
+    assert_eq!(end["count"], 0, "{end}");
+    let message = end["message"].as_str().unwrap();
+    let over = "an allocation was over the limit, at worst by 1.00 MiB, and nothing was refused";
+    let over = over.strip_prefix("an ").unwrap();
+    assert!(message.contains(&format!("1 {over}")), "{message}");
+    assert!(
+        super::events(&home, &[])
+            .iter()
+            .all(|event| event["event"] != "refusal")
+    );
+    assert!(!said.exists());
+}
+
+#[test]
 fn a_command_that_hangs_holds_up_neither_the_watcher_nor_the_run() {
     let home = Home::new();
     let pids = home.state.path().join("pids");

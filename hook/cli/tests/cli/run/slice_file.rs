@@ -128,7 +128,7 @@ fn a_slice_file_without_a_ledger_is_admitted_as_the_options_are() {
         (
             machine,
             card,
-            "has 11.69 GiB left, 12.00 GiB are asked for: held by mine (pid ",
+            "has 11.69 GiB left, 12.00 GiB requested; held by mine (pid ",
         ),
         (
             spark,

@@ -123,7 +123,7 @@ fn a_driver_that_crashes_costs_a_message() {
     assert_eq!(told(&mut cc), (String::new(), String::new(), 0));
     let mut command = HERE.gpuslice();
     with_driver(command.arg("devices"), &driver);
-    let message = "gpuslice: the NVIDIA driver failed while it was asked \
+    let message = "gpuslice: the NVIDIA driver crashed during a query \
                    (exit status: 3):\noh no\n";
     assert_eq!(told(&mut command), (String::new(), message.to_owned(), 2));
 }

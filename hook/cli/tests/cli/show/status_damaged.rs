@@ -146,6 +146,16 @@ fn what_has_become_unreadable_is_told_and_the_others_are_shown() {
     let slices = json["slices"].as_array().unwrap();
     let errors: Vec<bool> = slices.iter().map(|it| it["error"].is_string()).collect();
     assert_eq!(errors, [true, true, false]);
+    // Of a slice file that cannot be read nothing is known. The ledger says nothing of the fence.
+    let facts = |slice: &Value| ["fence", "enforce", "total"].map(|key| slice[key].clone());
+    let unknown = [Value::from("unknown"), Value::Null, Value::Null];
+    assert_eq!(facts(&slices[0]), unknown);
+    let known = [
+        Value::from("preload"),
+        Value::from(true),
+        Value::from("slice"),
+    ];
+    assert_eq!(facts(&slices[1]), known);
     let device = &slices[1]["devices"][0];
     for key in ["used", "left", "by_kind", "refusals"] {
         assert_eq!(device[key], Value::Null, "{key}");

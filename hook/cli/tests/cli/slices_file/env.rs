@@ -135,9 +135,9 @@ fn a_slice_without_room_prints_no_variables_and_the_shell_goes_on() {
     assert_eq!(line, "started");
     let script = r#"vars=$(slice notebook); echo "$? $vars"; echo "${GPUSLICE_CONFIG-none}""#;
     let (out, err, status) = told(&mut bash(&place, script));
-    assert_eq!((out.as_str(), status), ("125 \nnone\n", 0));
+    assert_eq!((out.as_str(), status), ("125 false\nnone\n", 0));
     assert!(
-        err.contains("has 1.69 GiB left, 3.00 GiB are asked for: held by large"),
+        err.contains("has 1.69 GiB left, 3.00 GiB requested; held by large"),
         "{err}"
     );
     // The message's own advice works.
@@ -153,7 +153,7 @@ fn a_shell_in_a_slice_gets_no_second_one() {
     let place = place();
     let script = r#"eval "$(slice notebook)"; slice notebook; echo $?"#;
     let (out, err, _) = told(&mut bash(&place, script));
-    assert_eq!(out, "125\n");
+    assert_eq!(out, "false\n125\n");
     assert!(err.contains("this program is in a slice already"), "{err}");
 }
 
@@ -281,19 +281,22 @@ echo "print starting"
 fn an_owner_that_does_not_exist_is_named() {
     let place = place();
     let file = place.file_option();
-    for (more, why) in [
+    for (more, why, printed) in [
         (
             &["--owner", "4194999"][..],
             "gpuslice: there is no process 4194999 to own the slice\n",
+            // The status of an eval is that of what it evaluates.
+            "false\n",
         ),
         (
             &["--format", "slurm"],
             "gpuslice: there is no slurmstepd above this process: name the slice's owner with --owner\n",
+            "",
         ),
     ] {
         let words = [&["env", "notebook", "--sim=rtx3090", &file][..], more].concat();
         let ran = told(&mut place.gpuslice(&words));
-        assert_eq!(ran, (String::new(), why.to_owned(), 125));
+        assert_eq!(ran, (printed.to_owned(), why.to_owned(), 125));
     }
     let (_, err, status) = told(&mut place.gpuslice(&["env", "nb", &file]));
     assert!(
@@ -301,4 +304,44 @@ fn an_owner_that_does_not_exist_is_named() {
         "{err}"
     );
     assert!(place.is_empty());
+}
+
+#[test]
+fn the_start_and_the_end_of_a_shells_slice_are_events() {
+    let place = place();
+    let script = r#"eval "$(slice notebook)"; "$G" run -- true; python3 -c "$PROBE"; echo $$"#;
+    let (out, err, status) = told(&mut bash(&place, script));
+    assert_eq!((err.as_str(), status), ("", 0));
+    let pid: u64 = out.lines().last().unwrap().parse().unwrap();
+    let events = || {
+        let (out, _, _) = told(&mut place.gpuslice(&["events", "--json"]));
+        let lines = out
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = lines.map(|event| (event["event"].to_string(), event["pid"].as_u64()));
+        lines.collect::<Vec<_>>()
+    };
+    let event = |kind: &str| (format!("\"{kind}\""), Some(pid));
+    // A program that gpuslice run starts inside the slice is no start of another one.
+    // The program asks for more than the limit. What gpuslice run starts inside the slice is no start
+    // of another one.
+    let expected = ["start", "refusal", "end"].map(event);
+    eventually("the end", || events() == expected);
+    let (out, _, _) = told(&mut place.gpuslice(&["history", "notebook", "--json"]));
+    assert!(out.contains(&format!("\"pid\": {pid},")), "{out}");
+}
+
+#[test]
+fn a_name_that_no_file_has_fails_the_eval() {
+    let place = place();
+    let (out, err, status) = told(&mut bash(
+        &place,
+        r#"eval "$(slice nosuch)" || echo failed"#,
+    ));
+    assert_eq!((out.as_str(), status), ("failed\n", 0));
+    assert!(err.contains("nosuch"), "{err}");
+    let script = r#"slice notebook >/dev/full || echo failed"#;
+    let (out, _, _) = told(&mut bash(&place, script));
+    assert_eq!(out, "failed\n");
+    eventually("no slice is left", || place.is_empty());
 }

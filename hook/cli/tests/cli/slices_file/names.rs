@@ -56,7 +56,7 @@ fn three_engines_of_one_file_run_together_and_a_fourth_is_refused() {
     assert_eq!((out.as_str(), status), ("", 125), "{err}");
     let full = format!(
         "gpuslice: slice fourth of {}: no room for fourth: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) \
-         has 1.69 GiB left, 2.00 GiB are asked for: held by chat (pid ",
+         has 1.69 GiB left, 2.00 GiB requested; held by chat (pid ",
         place.file().display()
     );
     assert!(err.starts_with(&full), "{err}");
@@ -158,7 +158,7 @@ fn a_slice_that_cannot_be_taken_says_why() {
         (
             "a",
             format!(
-                "slice a of {file}: --memory 30.00 GiB is more than GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has; give at most 24259MiB"
+                "slice a of {file}: memory 30.00 GiB is more than GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has; give at most \"24259MiB\""
             ),
         ),
         (

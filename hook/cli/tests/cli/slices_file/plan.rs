@@ -33,15 +33,15 @@ fn two_engines_of_half_a_card_each_do_not_fit_and_the_size_that_does_is_named() 
         "\
 GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB)
   chat      12.00 GiB
-  coder     12.00 GiB
-  together  24.00 GiB
+  coder     12.00 GiB  no room
+  together  24.00 GiB  including 12.00 GiB without room
   left      11.69 GiB
 
 chat: vLLM reserves 11.04 GiB, which is 0.92 (its default) of TOTAL 12.00 GiB
   cache: at most 5.04 GiB, with weights of 6.00 GiB
   context and libraries: at most 983.04 MiB, or vLLM does not start
 
-coder: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 11.69 GiB left, 12.00 GiB are asked for: held by chat 12.00 GiB
+coder: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 11.69 GiB left, 12.00 GiB requested; held by chat 12.00 GiB
 coder fits with memory = \"11971MiB\"
 coder: vLLM reserves 10.80 GiB, which is 0.9 of TOTAL 12.00 GiB
   weights and cache together: at most 10.80 GiB
@@ -202,8 +202,8 @@ fn a_slice_that_overcommits_starts_and_is_not_said_to_fit() {
     let (out, _, status) = place.plan(&[]);
     let last = "\nstarts only by overcommit: b\n";
     assert!(status == 0 && out.ends_with(last), "{out}");
-    let warning = "b: warning: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 3.69 GiB left, 8.00 GiB \
-                   are asked for: held by a 20.00 GiB; it starts all the same\n";
+    let warning = "b: warning: it starts only by overcommit: GPU 0 (NVIDIA GeForce RTX 3090, \
+                   23.69 GiB) has 3.69 GiB left, 8.00 GiB requested; held by a 20.00 GiB\n";
     assert!(out.contains(warning), "{out}");
     let (json, _, _) = place.plan(&["--json"]);
     let plan: Value = serde_json::from_str(&json).unwrap();
@@ -224,7 +224,7 @@ fn a_share_of_the_whole_machine_that_the_slice_does_not_have_is_a_fault() {
     assert_eq!(status, 1);
     let fault = "a: vLLM does not start: 0.92 of TOTAL 121.69 GiB is 111.95 GiB, and the slice has 40.00 GiB\n";
     assert!(
-        out.contains(fault) && out.ends_with("does not fit: a\n"),
+        out.contains(fault) && out.ends_with("\nthe engine does not start: a\n"),
         "{out}"
     );
     let place = Place::new("gb10", &engine("0.3"));
@@ -244,9 +244,9 @@ fn a_slice_that_the_machine_cannot_have_is_named_and_the_others_are_planned() {
     let (out, _, status) = place.plan(&[]);
     assert_eq!(status, 1);
     for line in [
-        "a: --memory 30.00 GiB is more than GPU 0",
+        "a: memory 30.00 GiB is more than GPU 0",
         "b: there is no GPU 1 here",
-        "c: warning: --pressure has no effect",
+        "c: warning: pressure has no effect",
         "  left  22.69 GiB",
         "does not fit: a, b\n",
     ] {

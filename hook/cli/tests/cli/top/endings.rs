@@ -94,13 +94,13 @@ fn without_a_terminal_status_is_named() {
     let message = "gpuslice: top needs a terminal for input and output (use gpuslice status)\n";
     let wanted = (String::new(), message.to_owned(), 125);
     assert_eq!(told(top(&home, &[]).stdin(Stdio::null())), wanted);
-    let mut dumb = Session::start(top(&home, &[]).env("TERM", "dumb"), SIZE);
-    assert_eq!(dumb.end(), 125);
-    assert!(
-        dumb.screen().contains("(use gpuslice status)"),
-        "{}",
-        dumb.screen()
-    );
+    for (term, fault) in [("dumb", "TERM=dumb names"), ("", "TERM is empty")] {
+        let mut session = Session::start(top(&home, &[]).env("TERM", term), SIZE);
+        assert_eq!(session.end(), 125);
+        let screen = session.screen();
+        assert!(screen.contains(fault), "{screen}");
+        assert!(screen.contains("use gpuslice status"), "{screen}");
+    }
     let (out, err, status) = told(&mut top(&home, &["--interval=0"]));
     assert_eq!((out.as_str(), status), ("", 125));
     assert!(err.contains("a number of seconds from 0.25 to 60"), "{err}");

@@ -161,7 +161,7 @@ impl Server {
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // The client is gone again.
+                    // The client disconnected before accept.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                     Err(_) => {
                         self.paused = now.checked_add(PAUSE);

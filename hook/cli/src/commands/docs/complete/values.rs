@@ -1,19 +1,22 @@
 //! The values of an argument, by the name of its value: slices, GPUs, simulated machines, files.
-//! Touches: the registry of runs, the records of containers, the driver (in a child, for 3 seconds
+//! Touches: the registry of runs, the records of containers, slices files, the driver (in a child, for 3 seconds
 //! at most), the simulator.
 
 use super::{Candidate, Candidates, Instruction};
+use crate::base::text::escaped_path;
 use crate::commands::devices;
 use crate::driver::ask;
 use crate::driver::sim::Sim;
 use crate::launch::prepare;
 use crate::runs::headroom_store;
 use crate::runs::registry::{self, Remains};
+use crate::slice::slices_file::places::{self, Use};
 use clap::{Arg, Command};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::records;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The time in which the driver must answer: the user waits for it.
@@ -47,6 +50,9 @@ pub(super) fn of(argument: &Arg, command: &Command, words: &[String]) -> Candida
         }
         "NAME" if argument.is_positional() && command.get_name() == "reset" => {
             Candidates::of(learned())
+        }
+        "NAME" if argument.get_id() == "named" || command.get_name() == "env" => {
+            Candidates::of(slices_of_files(words))
         }
         _ if argument.is_positional() && ["SLICE", "NAME"].iter().any(|it| name.contains(it)) => {
             Candidates::of(slices())
@@ -125,14 +131,32 @@ fn gpus(words: &[String], with_size: bool) -> Vec<Candidate> {
     all
 }
 
+/// The slices in the file of `--file`, or else in the slices files of this user and this host.
+fn slices_of_files(words: &[String]) -> Vec<Candidate> {
+    let file = value_of("--file", words).map(PathBuf::from);
+    let slices = places::read_all(file.as_deref(), Use::Show).unwrap_or_default();
+    let found = slices.found.into_iter();
+    named(
+        found
+            .map(|found| (found.slice.name().to_owned(), escaped_path(&found.file)))
+            .collect(),
+    )
+}
+
 /// The value of `--sim` on this command line.
 fn simulated(words: &[String]) -> Option<String> {
+    value_of("--sim", words)
+}
+
+/// The value of an option on this command line.
+fn value_of(option: &str, words: &[String]) -> Option<String> {
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
-        if let Some(machine) = word.strip_prefix("--sim=") {
-            return Some(machine.to_owned());
+        let value = word.strip_prefix(option);
+        if let Some(value) = value.and_then(|value| value.strip_prefix('=')) {
+            return Some(value.to_owned());
         }
-        if word == "--sim" {
+        if word == option {
             return rest.next().cloned();
         }
     }

@@ -8,6 +8,7 @@ pub(super) mod root;
 
 use crate::commands::status::process::name;
 use maps::Maps;
+use nix::unistd::geteuid;
 use root::{Creds, Root};
 use std::ffi::OsStr;
 use std::fs;
@@ -16,9 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a process is looked at that ld.so is loading.
+/// The number of attempts to examine a process that ld.so is still loading.
 const ATTEMPTS: u32 = 10;
-/// The time between two looks.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a process cannot be examined.
@@ -29,13 +30,18 @@ pub(super) enum Unexamined {
     Gone(u32),
     /// The kernel does not let this user look into it.
     #[error(
-        "process {pid} ({name}) cannot be examined by this user: run gpuslice doctor {pid} as root{whose}"
+        "process {pid} ({name}) cannot be examined {}",
+        match whose {
+            Some(whose) => format!("by this user: run gpuslice doctor {pid} as root{whose}"),
+            None => "by root here: the kernel does not permit it (CAP_SYS_PTRACE is missing, or a \
+                     security module forbids it)".to_owned(),
+        }
     )]
     NotPermitted {
         pid: u32,
         name: String,
-        /// ` or as USER`, if that would help.
-        whose: String,
+        /// ` or as USER`, if that would help. None: this user is root, and no other has more rights.
+        whose: Option<String>,
     },
 }
 
@@ -143,7 +149,7 @@ impl ProcessFacts {
             ErrorKind::PermissionDenied => Unexamined::NotPermitted {
                 pid,
                 name: crate::base::text::printable(&name),
-                whose: creds.whose(),
+                whose: (!geteuid().is_root()).then(|| creds.whose()),
             },
             _ => Unexamined::Gone(pid),
         };
@@ -241,6 +247,30 @@ mod tests {
                       Max address space         unlimited            unlimited            bytes\n";
         assert_eq!(soft(limits, "Max open files"), Some(1024));
         assert_eq!(soft(limits, "Max address space"), None);
+    }
+
+    #[test]
+    fn root_is_not_told_to_become_root() {
+        let said = |whose: Option<&str>| {
+            let name = "init".to_owned();
+            let whose = whose.map(str::to_owned);
+            Unexamined::NotPermitted {
+                pid: 1,
+                name,
+                whose,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            said(Some(" or as user me")),
+            "process 1 (init) cannot be examined by this user: run gpuslice doctor 1 as root or as \
+             user me"
+        );
+        assert_eq!(
+            said(None),
+            "process 1 (init) cannot be examined by root here: the kernel does not permit it \
+             (CAP_SYS_PTRACE is missing, or a security module forbids it)"
+        );
     }
 
     #[test]

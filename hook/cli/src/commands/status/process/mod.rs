@@ -1,5 +1,5 @@
 //! Lists the processes of this machine, and finds those that have a ledger mapped.
-//! Touches: /proc, and one page of a ledger that is not on tmpfs (mapped, never read).
+//! Touches: /proc, and what `maps` touches.
 //!
 //! A ledger stores process ids of the processes' own pid namespaces. In this namespace, these ids
 //! may belong to other processes. So a process is accepted only if it has mapped the ledger. The
@@ -8,23 +8,22 @@
 //!
 //! Law: /proc is read once per snapshot, whatever the number of slices and slots.
 
+mod facts;
+mod maps;
 mod read;
 
+pub(crate) use facts::Facts;
+pub(super) use maps::{FileId, Mapped};
 pub(super) use read::{Environment, Start, command_line};
 pub(crate) use read::{name, variable};
 
 use gpuslice_host::machine::process::ProcessId;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use nix::sys::stat::{major, minor};
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{SysconfVar, sysconf};
 use read::{boot_time, read_all};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::num::NonZeroUsize;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -37,82 +36,17 @@ pub(super) struct Seen {
     pub(super) name: String,
 }
 
-/// A file's identity in /proc/PID/maps: `MAJOR:MINOR`, and the inode.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId {
-    device: String,
-    inode: String,
-}
-
-impl FileId {
-    /// Returns the identity of a file that may be mapped.
-    pub(super) fn of(path: &Path) -> Option<FileId> {
-        let facts = fs::metadata(path).ok()?;
-        // On a layered file system, /proc/PID/maps shows another device and inode than stat.
-        let file = File::open(path).ok().filter(|_| facts.is_file());
-        let layered = file
-            .filter(|file| fstatfs(file).is_ok_and(|found| found.filesystem_type() != TMPFS_MAGIC));
-        layered
-            .and_then(|file| FileId::as_mapped(&file))
-            .or_else(|| {
-                let device = facts.dev();
-                Some(FileId {
-                    device: format!("{:02x}:{:02x}", major(device), minor(device)),
-                    inode: facts.ino().to_string(),
-                })
-            })
-    }
-
-    /// Maps a page of the file, and reads the identity that the kernel shows for it.
-    fn as_mapped(file: &File) -> Option<FileId> {
-        let length = NonZeroUsize::new(4096)?;
-        let (rights, flags) = (ProtFlags::PROT_NONE, MapFlags::MAP_SHARED);
-        // SAFETY: a new mapping at an address that the kernel chooses; nothing reads it.
-        let place = unsafe { mmap(None, length, rights, flags, file, 0) }.ok()?;
-        let start = format!("{:x}-", place.as_ptr().addr());
-        let maps = fs::read("/proc/self/maps").unwrap_or_default();
-        // SAFETY: unmaps the mapping that was just made; no pointer into it exists.
-        let _ = unsafe { munmap(place, length.get()) };
-        let maps = String::from_utf8_lossy(&maps).into_owned();
-        let line = maps.lines().find(|line| line.starts_with(&start))?;
-        FileId::in_line(line)
-    }
-
-    fn in_line(line: &str) -> Option<FileId> {
-        let mut fields = line.split_ascii_whitespace().skip(3);
-        let (device, inode) = (fields.next()?.to_owned(), fields.next()?.to_owned());
-        Some(FileId { device, inode })
-    }
-}
-
-/// The facts about a process in /proc/PID/status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
-    /// The process id in the process's innermost pid namespace.
-    own_number: Option<u32>,
-    /// Its parent.
-    parent: u32,
-    /// Its effective user.
-    pub(super) user: u32,
-}
-
-/// The relevant mappings of a process.
-#[derive(Debug, Default)]
-pub(super) struct Mapped {
-    files: BTreeSet<FileId>,
-    /// Whether the preload library is mapped.
-    pub(super) library: bool,
-    /// Whether the CUDA driver is mapped.
-    pub(super) driver: bool,
-}
-
 /// The processes of this machine at one moment. Each fact is read only on demand.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     all: OnceCell<BTreeMap<u32, Facts>>,
+    /// The facts that were read before `all`.
+    some: RefCell<BTreeMap<u32, Option<Facts>>>,
     by_own_number: OnceCell<BTreeMap<u32, Vec<u32>>>,
     by_slice_file: OnceCell<BTreeMap<Vec<u8>, Vec<u32>>>,
     mapped: RefCell<BTreeMap<u32, Option<Rc<Mapped>>>>,
+    /// Whether a process has mapped the first ledger that was asked for.
+    has_mapped: RefCell<BTreeMap<u32, (FileId, bool)>>,
     environments: RefCell<BTreeMap<u32, Option<Rc<Environment>>>>,
     boot: OnceCell<Option<u64>>,
 }
@@ -123,23 +57,58 @@ impl Processes {
         self.all.get_or_init(|| {
             let listed = fs::read_dir("/proc").into_iter().flatten();
             let numbers = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-            numbers.filter_map(|pid| Some((pid, facts(pid)?))).collect()
+            let with_facts = |pid| Some((pid, Facts::of(pid)?));
+            numbers.filter_map(with_facts).collect()
         })
+    }
+
+    /// Takes one of the facts about a process; None if it has ended.
+    fn fact<T>(&self, pid: u32, take: impl FnOnce(&Facts) -> T) -> Option<T> {
+        match self.all.get() {
+            Some(all) => all.get(&pid).map(take),
+            None => {
+                let mut some = self.some.borrow_mut();
+                let facts = some.entry(pid).or_insert_with(|| Facts::of(pid));
+                facts.as_ref().map(take)
+            }
+        }
     }
 
     /// Checks whether a process has the same number here and in its own namespace.
     pub(super) fn has_same_number(&self, pid: u32) -> bool {
-        let own_number = match self.all.get() {
-            Some(all) => all.get(&pid).and_then(|facts| facts.own_number),
-            None => facts(pid).and_then(|facts| facts.own_number),
-        };
-        own_number == Some(pid)
+        let own_number = self.fact(pid, |facts| facts.own_number);
+        own_number.flatten() == Some(pid)
+    }
+
+    /// Returns the name of a process; None if it has ended.
+    pub(super) fn name(&self, pid: u32) -> Option<String> {
+        self.fact(pid, |facts| facts.name.clone())
+    }
+
+    /// Reads the facts about a process that a ledger names, before they are wanted.
+    pub(super) fn prepare(&self, pid: u32, ledger: &FileId) {
+        if self.has_same_number(pid) {
+            self.has_mapped(pid, ledger);
+        }
     }
 
     /// Checks whether a process has mapped the ledger.
     pub(super) fn has_mapped(&self, pid: u32, ledger: &FileId) -> bool {
-        let mapped = self.mapped(pid);
-        mapped.is_some_and(|mapped| mapped.files.contains(ledger))
+        if let Some(known) = self.mapped.borrow().get(&pid) {
+            return known.as_ref().is_some_and(|mapped| mapped.has(ledger));
+        }
+        let known = self.has_mapped.borrow().get(&pid).copied();
+        match known {
+            Some((known, has_mapped)) if known == *ledger => has_mapped,
+            // Other ledgers are asked for, too.
+            Some(_) => self.mapped(pid).is_some_and(|mapped| mapped.has(ledger)),
+            None => {
+                let has_mapped = maps::has_mapped(pid, ledger);
+                let mut known = self.has_mapped.borrow_mut();
+                known.insert(pid, (*ledger, has_mapped));
+                has_mapped
+            }
+        }
     }
 
     /// Returns the processes with this `pid` in their own namespace that have mapped the ledger.
@@ -163,7 +132,7 @@ impl Processes {
     pub(super) fn mapped(&self, pid: u32) -> Option<Rc<Mapped>> {
         let known = self.mapped.borrow().get(&pid).cloned();
         known.unwrap_or_else(|| {
-            let mapped = read_maps(pid).map(Rc::new);
+            let mapped = Mapped::of(pid).map(Rc::new);
             self.mapped.borrow_mut().insert(pid, mapped.clone());
             mapped
         })
@@ -289,54 +258,10 @@ pub(crate) fn processes_of(cgroup: &Path) -> Option<Vec<u32>> {
     Some(all.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
-fn read_maps(pid: u32) -> Option<Mapped> {
-    let maps = read_all(&format!("/proc/{pid}/maps"))?;
-    let maps = String::from_utf8_lossy(&maps);
-    let mut mapped = Mapped::default();
-    for line in maps.lines() {
-        if let Some(file) = FileId::in_line(line).filter(|file| file.inode != "0") {
-            mapped.files.insert(file);
-        }
-        mapped.library |= line.contains("/libgpuslice.so");
-        mapped.driver |= line.contains("/libcuda.so");
-    }
-    Some(mapped)
-}
-
-fn facts(pid: u32) -> Option<Facts> {
-    let status = read_all(&format!("/proc/{pid}/status"))?;
-    let status = String::from_utf8_lossy(&status);
-    let fields = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.split_ascii_whitespace())
-    };
-    Some(Facts {
-        own_number: fields("NSpid:").and_then(|mut all| all.next_back()?.parse().ok()),
-        parent: fields("PPid:")?.next()?.parse().ok()?,
-        user: fields("Uid:")?.nth(1)?.parse().ok()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::Command;
-
-    #[test]
-    fn a_file_of_the_same_number_on_another_file_system_is_another_file() {
-        let line = |device| format!("7f00-7f10 rw-s 00000000 {device} 2   /ledger/ledger");
-        let id = |device| FileId::in_line(&line(device)).unwrap();
-        assert_ne!(id("00:38"), id("00:41"));
-        assert_eq!(id("00:38"), id("00:38"));
-    }
-
-    #[test]
-    fn a_file_is_named_as_maps_name_it_whatever_its_file_system_is() {
-        // This test maps its own executable, which is on a disk or an overlay.
-        let own = std::env::current_exe().unwrap();
-        let mapped = read_maps(std::process::id()).unwrap();
-        assert!(mapped.files.contains(&FileId::of(&own).unwrap()));
-    }
 
     #[test]
     fn a_name_that_is_cut_inside_a_letter_is_still_a_name() {
@@ -352,7 +277,9 @@ mod tests {
         let mut ready = [0];
         let out = child.stdout.as_mut().unwrap();
         std::io::Read::read_exact(out, &mut ready).unwrap();
-        assert_eq!(name(child.id()).unwrap(), "a日本語モ\u{fffd}");
+        let cut = "a日本語モ\u{fffd}";
+        assert_eq!(name(child.id()).unwrap(), cut);
+        assert_eq!(Processes::default().name(child.id()).unwrap(), cut);
         child.kill().unwrap();
         child.wait().unwrap();
     }

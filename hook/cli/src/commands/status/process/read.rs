@@ -3,7 +3,8 @@
 
 use gpuslice_host::base::clock::rfc3339;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -88,4 +89,62 @@ pub(crate) fn name(pid: u32) -> Option<String> {
     let name = read_all(&format!("/proc/{pid}/comm"))?;
     let name = String::from_utf8_lossy(&name);
     Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// The length of the first reading. The kernel writes no more lines than that takes, and most of
+/// what is looked for is in the first ones.
+const FIRST: usize = 2 << 10;
+
+/// Takes the lines of a file, until `take` breaks. Returns None if the file cannot be read.
+pub(super) fn each_line(path: &str, mut take: impl FnMut(&[u8]) -> ControlFlow<()>) -> Option<()> {
+    let mut file = File::open(path).ok()?;
+    let (mut bytes, mut length) = (vec![0; FIRST], 0usize);
+    loop {
+        let more = match file.read(bytes.get_mut(length..)?) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            more => more.ok()?,
+        };
+        length = length.saturating_add(more);
+        let mut rest = bytes.get(..length)?;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, after) = rest.split_at_checked(end)?;
+            if take(line).is_break() {
+                return Some(());
+            }
+            rest = after.get(1..)?;
+        }
+        if more == 0 {
+            return Some(());
+        }
+        let kept = rest.len();
+        bytes.copy_within(length.saturating_sub(kept)..length, 0);
+        length = kept;
+        if bytes.len() < LIKELY || kept == bytes.len() {
+            bytes.resize(bytes.len().saturating_mul(2), 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_any_length_are_read_whole() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines =
+            [0, 1, FIRST - 1, FIRST, FIRST + 1, 3 * LIKELY, 7].map(|length| vec![b'x'; length]);
+        fs::write(
+            file.path(),
+            [lines.join(&b'\n'), b"\nunfinished".to_vec()].concat(),
+        )
+        .unwrap();
+        let mut read = Vec::new();
+        let path = file.path().to_str().unwrap();
+        each_line(path, |line| {
+            read.push(line.to_vec());
+            ControlFlow::Continue(())
+        });
+        assert!(read == lines);
+    }
 }

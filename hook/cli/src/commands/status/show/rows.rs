@@ -5,6 +5,7 @@ use super::cells::{self, Unit, age, bar, cut, left, percent, right, width};
 use super::groups::{Group, Share};
 use super::screen::{Ink, Screen};
 use crate::base::text;
+use crate::commands::status::model::{Fence, RefusalsShown};
 use crate::commands::status::table;
 use std::path::Path;
 
@@ -298,14 +299,20 @@ impl Amounts {
 }
 
 impl Share<'_> {
+    /// Returns the refused requests, if there are any. Where nothing is refused, the ledger counts
+    /// requests over the limit instead.
+    fn refused(&self) -> Option<RefusalsShown> {
+        let is_counted = self.slice.fence == Fence::Counted;
+        let refusals = self.device.filter(|_| !is_counted)?.refusals;
+        refusals.filter(|refusals| refusals.count > 0)
+    }
+
     fn is_refused(&self) -> bool {
-        let refusals = self.device.and_then(|device| device.refusals);
-        refusals.is_some_and(|refusals| refusals.count > 0)
+        self.refused().is_some()
     }
 
     fn refusals(&self, with_shortfall: bool) -> String {
-        let refusals = self.device.and_then(|device| device.refusals);
-        match refusals.filter(|refusals| refusals.count > 0) {
+        match self.refused() {
             None => "-".to_owned(),
             Some(refusals) if with_shortfall => {
                 let worst = cells::amount(refusals.worst_short_by);

@@ -69,7 +69,7 @@ fn slice(name: &str, command: &[&str], device: DeviceStatus) -> SliceStatus {
         user: Some(User(0)),
         command: Some(command.iter().map(|word| (*word).to_owned()).collect()),
         age: Some(11_040),
-        enforce: true,
+        enforce: Some(true),
         devices: vec![device],
         ..SliceStatus::default()
     }

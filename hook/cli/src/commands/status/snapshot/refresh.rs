@@ -7,25 +7,19 @@ use crate::commands::status::files::{self, LedgerFigures};
 use crate::commands::status::model::{CardStatus, DeviceStatus, ProcessStatus, SliceStatus};
 use crate::commands::status::shares;
 use crate::commands::status::users::{User, with_rights_of};
-use gpuslice_config::ledger::{MAX_SIZE, Record};
+use gpuslice_config::ledger::Record;
 use gpuslice_config::words::device::DeviceUuid;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Reads ledgers, always into the same memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledgers {
     bytes: Vec<u8>,
 }
 
 impl Ledgers {
-    pub(crate) fn new() -> Ledgers {
-        Ledgers {
-            bytes: vec![0; MAX_SIZE],
-        }
-    }
-
     /// Reads the ledgers of a snapshot again. Returns whether the snapshot still has every process
     /// and every ledger; if not, a new snapshot shows more.
     pub(crate) fn refresh(&mut self, snapshot: &mut Snapshot) -> bool {
@@ -156,7 +150,7 @@ mod tests {
             slices: vec![slice.clone(), slice],
             ..Snapshot::default()
         };
-        let mut ledgers = Ledgers::new();
+        let mut ledgers = Ledgers::default();
         assert!(ledgers.refresh(&mut snapshot));
         assert_eq!(take(Bytes::gib(3)), Claim::Granted);
         ledger.refused(device, Bytes::mib(41));

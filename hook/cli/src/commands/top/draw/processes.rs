@@ -61,10 +61,14 @@ fn refusals(row: &SliceRow) -> String {
     match row.refusals {
         None => "?".to_owned(),
         Some(0) => "never".to_owned(),
-        Some(count) => format!(
-            "{count} times, at worst {} short",
-            Bytes::new(row.worst_short_by)
-        ),
+        Some(count) => {
+            let times = match count {
+                1 => "once".to_owned(),
+                count => format!("{count} times"),
+            };
+            let worst = Bytes::new(row.worst_short_by);
+            format!("{times}, at worst {worst} short")
+        }
     }
 }
 
