@@ -126,7 +126,7 @@ fn a_size_that_does_not_fit_changes_nothing_and_names_the_holders() {
     let (other, _) = machine.slice(&["--memory=8GiB", "--name=qwen"]);
     let (out, err, status) = resize(&machine, &["llama", "16GiB"]);
     let message = format!(
-        "gpuslice: no room: {CARD} has 15.69 GiB left, 16.00 GiB are asked for: held by qwen (pid {}) \
+        "gpuslice: no room: {CARD} has 15.69 GiB left, 16.00 GiB requested; held by qwen (pid {}) \
          8.00 GiB\n",
         other.id()
     );
