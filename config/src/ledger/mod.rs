@@ -32,6 +32,7 @@ mod damage;
 mod error;
 #[cfg(not(all(test, loom)))]
 mod imports;
+mod limits;
 #[cfg(not(all(test, loom)))]
 mod notes;
 #[cfg(not(all(test, loom)))]
@@ -44,6 +45,7 @@ mod slots;
 #[cfg(not(all(test, loom)))]
 mod snapshot;
 
+pub use limits::{LIMIT_UNIT, SetLimit};
 pub use protocol::layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, VERSION, size_for};
 pub use protocol::sharing::{CLASSES, Class, key_of};
 pub use protocol::step::{STEP, rounded, spoken_for, stepped};

@@ -10,13 +10,14 @@
 use super::error::refuse;
 use super::kernel::lock_file::{LOCKS, Path};
 use super::protocol::header::{
-    DEVICES_AT, EXTENT_AT, ID_AT, LOCKS_AT, NOTED_AT, Noted, SHARERS_AT, UNCOUNTED_AT, uuid_of,
+    DEVICES_AT, EXTENT_AT, ID_AT, LIMITS_AT, LOCKS_AT, NOTED_AT, Noted, SHARERS_AT, UNCOUNTED_AT,
+    uuid_of,
 };
 use super::protocol::layout::{
     DEVICES, Device, Head, KINDS, Kind, Node, PAGE, columns_at, sharing_at, slots_of,
 };
 use super::protocol::sharing::{ROW, SHARERS, payers};
-use super::{LedgerError, Record, Refusals};
+use super::{LedgerError, Record, Refusals, SetLimit};
 use crate::sys::{Access, Fd};
 use crate::words::units::Bytes;
 use core::ffi::CStr;
@@ -306,6 +307,15 @@ impl<'a> Snapshot<'a> {
                 regret: Bytes::new(word(offset_of!(Noted, regret))),
             };
             Some((self.uuid(device)?, refusals))
+        })
+    }
+
+    /// The devices whose limit was set since the start of the slice, with that limit.
+    pub fn limits(&self) -> impl Iterator<Item = (crate::words::device::DeviceUuid, Bytes)> + '_ {
+        (0..DEVICES).filter_map(|index| {
+            let device = Device(u8::try_from(index).ok()?);
+            let word = self.u32(LIMITS_AT.saturating_add(index.saturating_mul(4)));
+            Some((self.uuid(device)?, SetLimit::read(word).bytes()?))
         })
     }
 

@@ -209,6 +209,27 @@ impl Slice {
         self.devices.iter().map_while(Option::as_ref)
     }
 
+    /// Sets the limit of a device that the slice limits.
+    pub fn set_limit(&mut self, uuid: DeviceUuid, limit: Bytes) {
+        let Some(budget) = self.device(uuid) else {
+            return;
+        };
+        let mut listed = self.devices.iter_mut().flatten();
+        if let Some(listed) = listed.find(|listed| listed.uuid == uuid) {
+            listed.memory = Some(limit);
+            return;
+        }
+        let place = self.devices.iter_mut().find(|place| place.is_none());
+        if let Some(place) = place {
+            *place = Some(ListedDevice {
+                uuid,
+                memory: Some(limit),
+                headroom: None,
+                integrated: budget.integrated,
+            });
+        }
+    }
+
     /// The budget of a device; None when the slice does not limit it.
     #[must_use]
     pub fn device(&self, uuid: DeviceUuid) -> Option<DeviceSlice> {

@@ -6,7 +6,7 @@ use crate::base::streams::tell;
 use crate::base::{exit, streams, usage_error};
 use crate::commands::{
     cache, cdi, check, daemon, devices, docs, doctor, driver_limit, engines, env, events, gc,
-    headroom, history, metrics, plan, report, run, status, top,
+    headroom, history, metrics, plan, report, resize, run, status, top,
 };
 use crate::driver::{probe, processes};
 use crate::runs::watcher;
@@ -47,6 +47,8 @@ pub enum Verb {
     Top(top::Args),
     /// Find out why a slice is or is not in force
     Doctor(doctor::Args),
+    /// Change the limit of a running slice
+    Resize(resize::Args),
     /// Show the device and host memory of slices by process, and its growth
     Report(report::Args),
     /// Print the numbers of all slices as metrics, for Prometheus
@@ -163,6 +165,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Status(args) => status::main(&args),
         Verb::Top(args) => top::main(&args),
         Verb::Doctor(args) => doctor::main(&args),
+        Verb::Resize(args) => resize::main(&args),
         Verb::Report(args) => report::main(&args),
         Verb::Metrics(args) => metrics::main(&args),
         Verb::Plan(args) => plan::main(&args),

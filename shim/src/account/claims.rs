@@ -7,7 +7,7 @@ use gpuslice_config::ledger::{self, Claim, Class, Import, Kind};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use super::{Account, host};
+use super::{Account, Reading, host};
 use crate::answer::device;
 use crate::log::Piece::{self, Dec, Size, SizeBeside, Str};
 use crate::log::{self, Level, counters};
@@ -35,17 +35,21 @@ impl Account {
     /// `request`.
     #[inline(always)]
     pub(crate) fn try_claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
-        let budget = self.device.budget;
+        let Reading { budget, set } = self.budget();
         let enforced = self.slice.enforces();
         let mut charge = Bytes::ZERO;
         if enforced && self.unified() {
-            charge = match self.check_host(request) {
+            charge = match self.check_host(&budget, request) {
                 Ok(charge) => charge,
                 Err(refusal) => return Outcome::Refused(refusal),
             };
         }
-        let limit = admit::claim_limit(budget, charge, enforced);
+        let limit = admit::claim_limit(&budget, charge, enforced);
         match self.ledger.claim(self.listed, bytes, kind, limit) {
+            // The limit may have been lowered before these bytes could be seen.
+            Claim::Granted if self.ledger.limit(self.listed) != set => {
+                self.claim_again(request, bytes, kind)
+            }
             Claim::Granted => {
                 self.changed();
                 if !enforced {
@@ -65,6 +69,14 @@ impl Account {
             Claim::NoSlot(why) if enforced => self.without_slot(why, bytes, None),
             Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Outcome::Uncounted)),
         }
+    }
+
+    /// Claims anew after the limit was changed while a claim was granted.
+    #[cold]
+    #[inline(never)]
+    fn claim_again(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
+        self.ledger.release(self.listed, bytes, kind);
+        self.try_claim_steps(request, bytes, kind)
     }
 
     /// Logs why a process has no slot, and returns the outcome of its claim: refused, unless
@@ -145,8 +157,20 @@ impl Account {
     /// Records imported memory. The memory exists already, so the host is not queried. It is
     /// charged to a process that holds the exported memory, as long as there is one in the slice.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
-        let limit = admit::claim_limit(self.device.budget, Bytes::ZERO, self.slice.enforces());
-        let import = self.ledger.import(self.listed, class, bytes, limit);
+        let (import, limit) = loop {
+            let Reading { budget, set } = self.budget();
+            let limit = admit::claim_limit(&budget, Bytes::ZERO, self.slice.enforces());
+            let import = self.ledger.import(self.listed, class, bytes, limit);
+            if self.ledger.limit(self.listed) == set {
+                break (import, limit);
+            }
+            // As in `try_claim_steps`: the import is tried again with the new limit.
+            match import {
+                Import::Shared => self.ledger.unimport(self.listed, class, bytes),
+                Import::Paid => self.ledger.release(self.listed, bytes, Kind::Vmm),
+                Import::Refused { .. } => {}
+            }
+        };
         if let Import::Refused { used } = import {
             let free = limit.minus(used);
             let refusal = Refusal {
@@ -189,7 +213,7 @@ impl Account {
             Str(": "),
             SizeBeside(refusal.free, bytes),
             Str(" free of "),
-            SizeBeside(self.device.budget.memory, refusal.free),
+            SizeBeside(self.budget().budget.memory, refusal.free),
         ];
         counters::REFUSED.warn(&line);
     }
@@ -206,7 +230,7 @@ impl Account {
     /// part of this request that would have been refused.
     #[cold]
     fn look(&self, bytes: Bytes) {
-        let (used, memory) = (self.ledger.sum(self.listed), self.device.budget.memory);
+        let (used, memory) = (self.ledger.sum(self.listed), self.budget().budget.memory);
         if used > memory {
             self.ledger
                 .refused(self.listed, used.minus(memory).at_most(bytes));

@@ -6,6 +6,7 @@ use gpuslice_config::answer::admit::{self, Refusal};
 use gpuslice_config::answer::reclaim;
 use gpuslice_config::answer::view::Host;
 use gpuslice_config::ledger::{self, Ledger};
+use gpuslice_config::slice::DeviceSlice;
 use gpuslice_config::slice::thresholds::Thresholds;
 use gpuslice_config::words::units::Bytes;
 
@@ -24,15 +25,15 @@ impl Account {
 
     /// Whether memory is short for this request, in the slice or on the host.
     pub(crate) fn is_short(&self, request: Bytes) -> bool {
+        let budget = self.budget().budget;
         let held = self.ledger.sum(self.listed);
         let reading = match self.unified() {
-            true => host::now(self.slice, &self.device, Some(held), None),
+            true => host::now(self.slice, &self.device, &budget, Some(held), None),
             false => None,
         };
         let charged = reading.map_or(held, |reading| held.plus(reading.charge));
         let host = reading.as_ref().map(|reading| &reading.host);
-        let memory = self.device.budget.memory;
-        reclaim::is_short(self.thresholds(), memory, charged, request, host)
+        reclaim::is_short(self.thresholds(), budget.memory, charged, request, host)
     }
 
     /// Publishes that the slice's holdings have changed. Neighbours need it only where the machine
@@ -53,9 +54,8 @@ impl Account {
     /// Checks a request against the host's available memory, on unified memory. Granted: returns
     /// the part of the host's memory that is charged to the slice.
     #[cold]
-    pub(super) fn check_host(&self, bytes: Bytes) -> Result<Bytes, Refusal> {
-        let ask = |moment| answer::host_facts(self.slice, &self.device, moment);
-        let budget = self.device.budget;
+    pub(super) fn check_host(&self, budget: &DeviceSlice, bytes: Bytes) -> Result<Bytes, Refusal> {
+        let ask = |moment| answer::host_facts(self.slice, &self.device, budget, moment);
         if let Some((facts, charge)) = ask(Moment::Lately)
             && admit::leaves_margin(&facts, bytes)
             && admit::admit(&facts, Some(budget), bytes).is_ok()

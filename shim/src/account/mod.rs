@@ -28,7 +28,7 @@ use gpuslice_config::ledger::{self, Ledger};
 use gpuslice_config::words::device::CudaOrdinal;
 
 use crate::account::context_size::Meter;
-use crate::answer::device::{self, Device};
+use crate::answer::device::{self, Device, Reading};
 use crate::real::abi::CUdevice;
 use crate::real::copies::CopyId;
 use crate::slice::{self, loaded_slice::LoadedSlice};
@@ -82,6 +82,12 @@ impl Account {
     /// Whether the device shares the host's memory.
     pub(crate) fn unified(&self) -> bool {
         self.device.unified == Some(true)
+    }
+
+    /// The device's budget in force now.
+    #[inline(always)]
+    fn budget(&self) -> Reading {
+        self.device.budget(Some(self.ledger))
     }
 
     /// Whether managed memory is charged.

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use gpuslice_config::ledger;
+use gpuslice_config::ledger::{self, Ledger, SetLimit};
 use gpuslice_config::slice::DeviceSlice;
 use gpuslice_config::words::device::{CudaOrdinal, DeviceKind, DeviceUuid};
 
@@ -21,13 +21,46 @@ use crate::slice::loaded_slice::{Budget, LoadedSlice};
 /// A device that the slice limits.
 #[derive(Clone, Copy)]
 pub(crate) struct Device<'a> {
-    /// Its budget.
-    pub(crate) budget: &'a DeviceSlice,
+    /// Its budget in the slice file. The ledger may have another limit: see `Device::budget`.
+    written: &'a DeviceSlice,
     /// Whether it shares the host's memory. None: unknown.
     pub(crate) unified: Option<bool>,
     /// The device's number in the slice's ledger. None: there is no ledger, or it has no row for
     /// the device.
     pub(crate) listed: Option<ledger::Device>,
+}
+
+/// The budget of a device at one moment. One answer, and one try of a claim, use one reading.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// The budget, with the limit in force.
+    pub(crate) budget: DeviceSlice,
+    /// The ledger's limit when it was read.
+    pub(crate) set: SetLimit,
+}
+
+impl<'a> Device<'a> {
+    /// The device, as one that shares the host's memory.
+    pub(crate) fn sharing_host(self) -> Device<'a> {
+        Device {
+            unified: Some(true),
+            ..self
+        }
+    }
+
+    /// The budget in force now: the slice file's, with the limit that the ledger has for the device.
+    #[inline(always)]
+    pub(crate) fn budget(&self, ledger: Option<&Ledger>) -> Reading {
+        let mut budget = *self.written;
+        let mut set = SetLimit::NONE;
+        if let (Some(ledger), Some(listed)) = (ledger, self.listed) {
+            set = ledger.limit(listed);
+            if let Some(limit) = set.bytes() {
+                budget.memory = limit;
+            }
+        }
+        Reading { budget, set }
+    }
 }
 
 /// Cached device facts by ordinal, packed into 32 bits; 0 is an empty entry.
@@ -156,7 +189,7 @@ pub(crate) fn cuda(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> O
     match budget {
         UNLIMITED => None,
         budget => Some(Device {
-            budget: slice.numbers(Budget(budget))?,
+            written: slice.numbers(Budget(budget))?,
             unified: Some(known & UNIFIED != 0),
             listed: listed.checked_sub(1).map(ledger::Device::numbered),
         }),
@@ -318,7 +351,7 @@ pub(crate) fn nvml_uuid(copy: CopyId, device: nvmlDevice_t) -> Option<DeviceUuid
 pub(crate) fn unified(slice: &LoadedSlice) -> Option<Device<'_>> {
     if let Some((budget, uuid)) = slice.integrated() {
         return Some(Device {
-            budget: slice.numbers(budget)?,
+            written: slice.numbers(budget)?,
             unified: Some(true),
             listed: slice.listed(uuid.bytes, budget),
         });
@@ -329,7 +362,7 @@ pub(crate) fn unified(slice: &LoadedSlice) -> Option<Device<'_>> {
         .find(|known| known & (KNOWN | UNIFIED) == KNOWN | UNIFIED)?;
     let [_, listed, _, budget] = known.to_be_bytes();
     Some(Device {
-        budget: slice.numbers(Budget(budget))?,
+        written: slice.numbers(Budget(budget))?,
         unified: Some(true),
         listed: listed.checked_sub(1).map(ledger::Device::numbered),
     })
@@ -349,7 +382,7 @@ pub(crate) fn nvml(slice: &LoadedSlice, uuid: DeviceUuid) -> Option<Device<'_>> 
     };
     let listed = slice.listed(uuid.bytes, place);
     Some(Device {
-        budget,
+        written: budget,
         unified,
         listed,
     })

@@ -17,6 +17,7 @@ use gpuslice_config::host::cgroup;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::host::pressure;
 use gpuslice_config::ledger::{Kind, Ledger};
+use gpuslice_config::slice::DeviceSlice;
 use gpuslice_config::slice::host_reserve::HOST_ALLOWANCE;
 use gpuslice_config::words::units::Bytes;
 
@@ -57,6 +58,7 @@ const NO_WORD: u64 = u64::MAX;
 pub(crate) fn now(
     slice: &LoadedSlice,
     device: &Device<'_>,
+    budget: &DeviceSlice,
     held: Option<Bytes>,
     free: Option<Bytes>,
 ) -> Option<Reading> {
@@ -68,7 +70,7 @@ pub(crate) fn now(
     {
         return Some(reading);
     }
-    fresh(slice, device, held, word, state, clock)
+    fresh(slice, device, budget, held, word, state, clock)
 }
 
 /// The host of a machine without a slice. `free` is the driver's, which is MemFree: it changes with
@@ -114,10 +116,19 @@ pub(crate) fn lately(slice: &LoadedSlice, held: Option<Bytes>) -> Option<Reading
 pub(crate) fn just_now(
     slice: &LoadedSlice,
     device: &Device<'_>,
+    budget: &DeviceSlice,
     held: Option<Bytes>,
 ) -> Option<Reading> {
     let word = word_of(held, None);
-    fresh(slice, device, held, word, page::page()?, sys::clock())
+    fresh(
+        slice,
+        device,
+        budget,
+        held,
+        word,
+        page::page()?,
+        sys::clock(),
+    )
 }
 
 #[inline]
@@ -158,6 +169,7 @@ fn young(slice: &LoadedSlice, state: &ProcessState, clock: u64) -> Option<(Readi
 fn fresh(
     slice: &LoadedSlice,
     device: &Device<'_>,
+    budget: &DeviceSlice,
     held: Option<Bytes>,
     word: Option<u64>,
     state: &ProcessState,
@@ -165,8 +177,7 @@ fn fresh(
 ) -> Option<Reading> {
     let charge = charge(slice, device, state, clock);
     let spent = held.map(|held| held.plus(charge));
-    let budget = device.budget.memory;
-    let unspent = budget.minus(spent.unwrap_or(Bytes::ZERO));
+    let unspent = budget.memory.minus(spent.unwrap_or(Bytes::ZERO));
     let seen = |others_unused| {
         Some(Host {
             memory: slice.host()?,

@@ -10,6 +10,7 @@ pub(crate) mod promises;
 
 use gpuslice_config::answer::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
 use gpuslice_config::ledger;
+use gpuslice_config::slice::DeviceSlice;
 use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::Device;
@@ -64,24 +65,25 @@ pub(crate) enum Moment {
 pub(crate) fn host_facts(
     slice: &LoadedSlice,
     device: &Device<'_>,
+    budget: &DeviceSlice,
     moment: Moment,
 ) -> Option<(Facts, Bytes)> {
     let held = held(slice, device);
     let reading = match moment {
         Moment::Lately => host::lately(slice, held),
-        Moment::Now => host::just_now(slice, device, held),
+        Moment::Now => host::just_now(slice, device, budget, held),
     }?;
     let everything = DriverMemory {
         total: Bytes::MAX,
         free: Bytes::MAX,
     };
-    Some((shared(device, &reading, held, everything), reading.charge))
+    Some((shared(budget, &reading, held, everything), reading.charge))
 }
 
 /// The facts of memory that host and device share: the host's, limited by the driver's.
 #[inline]
 fn shared(
-    device: &Device<'_>,
+    budget: &DeviceSlice,
     reading: &Reading,
     held: Option<Bytes>,
     driver: DriverMemory,
@@ -89,7 +91,7 @@ fn shared(
     let own_use = held.map(|held| held.plus(reading.charge));
     Facts {
         driver: driver.within(reading.host.memory.total),
-        own_use: own_use.map(|held| ledger::spoken_for(held, device.budget.memory)),
+        own_use: own_use.map(|held| ledger::spoken_for(held, budget.memory)),
         host: Some(reading.host),
     }
 }
@@ -118,20 +120,21 @@ pub(crate) fn view_of_card(
             .fold(held, |held, instance| held.plus(ledger.sum(*instance))),
         None => held,
     };
+    let budget = &device.budget(slice.ledger()).budget;
     let held = held(slice, device).map(sums);
     let reading = match device.unified {
-        Some(true) => host::now(slice, device, held, Some(driver.free)),
+        Some(true) => host::now(slice, device, budget, held, Some(driver.free)),
         _ => None,
     };
     let facts = match reading {
-        Some(reading) => shared(device, &reading, held, driver),
+        Some(reading) => shared(budget, &reading, held, driver),
         None => Facts {
             driver,
-            own_use: held.map(|held| ledger::spoken_for(held, device.budget.memory)),
+            own_use: held.map(|held| ledger::spoken_for(held, budget.memory)),
             host: None,
         },
     };
-    let answer = view(&facts, Some(device.budget));
+    let answer = view(&facts, Some(budget));
     if log::enabled(Level::Debug) {
         log_answer(&answer);
     }
@@ -149,10 +152,11 @@ pub(crate) fn of_host(
         total: total.map_or(Bytes::MAX, Bytes::new),
         free: Bytes::MAX,
     };
+    let budget = &device.budget(slice.ledger()).budget;
     let held = held(slice, device);
-    let reading = host::now(slice, device, held, None)?;
-    let facts = shared(device, &reading, held, driver);
-    let answer = view(&facts, Some(device.budget));
+    let reading = host::now(slice, device, budget, held, None)?;
+    let facts = shared(budget, &reading, held, driver);
+    let answer = view(&facts, Some(budget));
     if log::enabled(Level::Debug) {
         log_answer(&answer);
     }

@@ -5,7 +5,9 @@
 use crate::run::{Machine, PATIENCE, Run, on_branch};
 use crate::slice::write;
 use crate::{compile, place};
-use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, Snapshot};
+use gpuslice_config::ledger::{Ledger, MAX_SIZE, Open, Record, Refusals, SetLimit, Snapshot};
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_sim_machine::{Machine as Simulated, Truth};
 use serde_json::{Value, json};
 use std::ffi::CString;
@@ -133,6 +135,28 @@ impl Counted {
     #[must_use]
     pub fn truth(&self) -> Truth {
         self.simulated.truth()
+    }
+
+    /// Changes the limit of the first device, as `gpuslice resize` does: it sets the limit, and then
+    /// adds up what is held. Returns false if that is more; the former limit is then in force again.
+    ///
+    /// # Panics
+    /// When the ledger cannot be used.
+    #[must_use]
+    pub fn resize(&self, limit: u64) -> bool {
+        let ledger = Ledger::open(&c_path(&self.ledger), Open::Existing);
+        let ledger = ledger.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let truth = self.truth();
+        let uuid = truth.devices.first().map(|device| device.uuid.as_str());
+        let uuid: Option<DeviceUuid> = uuid.and_then(|uuid| uuid.parse().ok());
+        let device = uuid.and_then(|uuid| ledger.device(&uuid));
+        let device = device.unwrap_or_else(|| panic!("no device: {uuid:?}"));
+        let former = ledger.limit(device);
+        let limit = Bytes::new(limit);
+        let set = SetLimit::of(limit).unwrap_or_else(|| panic!("{limit} is no limit"));
+        assert!(ledger.set_limit(device, set));
+        let fits = self.counted() <= limit.get();
+        fits || !ledger.set_limit(device, former)
     }
 
     /// All that processes hold on the first device.

@@ -1,6 +1,7 @@
 //! The first page of a ledger file: its header and its devices.
 //! Touches: its arguments.
-//! Law: as in `layout`; a word of the header is written once, by the first process to reach it.
+//! Law: as in `layout`; the words that identify the ledger and its devices are written once, by the
+//! first process to reach them. Notes, turns and limits change; none of them is a sum.
 
 use super::layout::{DAMAGED, DEVICES, Device, MAGIC, Node, PAGE, VERSION, slots_for};
 use super::sync::{AtomicU32, AtomicU64};
@@ -28,6 +29,9 @@ pub(crate) struct Header {
     pub(crate) sharers: AtomicU32,
     /// The ledger's id; 0: none was set.
     id: AtomicU64,
+    /// The limit of each device that was set since the start of the slice, as `limits` writes it; 0:
+    /// none was set.
+    limits: [AtomicU32; DEVICES],
 }
 
 /// The facts about a device besides the memory that processes hold.
@@ -99,6 +103,7 @@ impl Header {
             turns: [const { AtomicU64::new(0) }; DEVICES],
             sharers: AtomicU32::new(0),
             id: AtomicU64::new(0),
+            limits: [const { AtomicU32::new(0) }; DEVICES],
         }
     }
 
@@ -187,6 +192,12 @@ impl Header {
         self.turns.get(usize::from(device.0))
     }
 
+    /// The limit that was set for a device.
+    #[inline(always)]
+    pub(crate) fn limit(&self, device: Device) -> Option<&AtomicU32> {
+        self.limits.get(usize::from(device.0))
+    }
+
     /// The UUID of a device in the table; `None` where the entry is not sound.
     pub(crate) fn uuid(&self, device: Device) -> Option<DeviceUuid> {
         let listed = self.devices.get(usize::from(device.0))?;
@@ -266,6 +277,7 @@ pub(crate) const EXTENT_AT: usize = offset_of!(Header, extent);
 pub(crate) const SHARERS_AT: usize = offset_of!(Header, sharers);
 pub(crate) const NOTED_AT: usize = offset_of!(Header, noted);
 pub(crate) const ID_AT: usize = offset_of!(Header, id);
+pub(crate) const LIMITS_AT: usize = offset_of!(Header, limits);
 
 /// The UUID that three words of the table encode.
 pub(crate) fn uuid_of(words: [u64; 2], kind: u64) -> Option<DeviceUuid> {

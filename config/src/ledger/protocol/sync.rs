@@ -2,10 +2,10 @@
 //! Touches: nothing.
 
 #[cfg(not(all(test, loom)))]
-pub(crate) use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+pub(crate) use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
 
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+pub(crate) use loom::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
 
 /// A barrier between publishing a claim and reading the others' claims.
 ///

@@ -9,7 +9,8 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const INCONSISTENT: u8 = 1;
 /// `drop-cache`, `residency`: a part of a file is left, or its state is unknown.
 pub(crate) const LEFT: u8 = 1;
-/// `plan`: a slice does not fit, or its engine cannot start in it.
+/// `plan`: a slice does not fit, or its engine cannot start in it. `resize`: the size does not fit,
+/// or more is held.
 pub(crate) const DOES_NOT_FIT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub(crate) const UNREAD: u8 = 1;
@@ -48,6 +49,11 @@ pub(crate) const MEANINGS: &[Meaning] = &[
         DOES_NOT_FIT,
         &["plan"],
         "A slice does not fit beside those before it, or its engine cannot start in it.",
+    ),
+    (
+        DOES_NOT_FIT,
+        &["resize"],
+        "The new limit does not fit beside the other slices, or the slice holds more.",
     ),
     (
         UNREAD,

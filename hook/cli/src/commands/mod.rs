@@ -19,6 +19,7 @@ pub mod metrics;
 pub(crate) mod plan;
 pub(crate) mod plot;
 pub(crate) mod report;
+pub(crate) mod resize;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod top;

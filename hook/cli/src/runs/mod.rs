@@ -13,6 +13,7 @@ pub(crate) mod promise;
 mod promise_maker;
 pub(crate) mod recording;
 pub(crate) mod registry;
+pub(crate) mod resizing;
 pub(crate) mod run_dir;
 pub(crate) mod tenancy;
 mod tenant_folders;

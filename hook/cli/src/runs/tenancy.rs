@@ -275,7 +275,7 @@ impl Card {
 }
 
 /// Returns the error for the first GPU that has no room, if any.
-fn full(cards: &[Card], held: &[Tenant]) -> Option<AdmissionError> {
+pub(super) fn full(cards: &[Card], held: &[Tenant]) -> Option<AdmissionError> {
     cards.iter().find_map(|card| {
         let (left, holders) = card.left(held);
         (card.asked > left).then(|| AdmissionError::Full {

@@ -169,6 +169,20 @@ pub(crate) fn refusals(path: &Path) -> Vec<(DeviceUuid, Refusals)> {
     snapshot.map_or_else(|_| Vec::new(), |snapshot| snapshot.refusals().collect())
 }
 
+/// Puts the limits in force into a slice that was read from its file: those that were set since its
+/// start are in its ledger.
+pub(crate) fn apply_limits(file: &Path, slice: &mut Slice) {
+    let Some(ledger) = path(file, slice) else {
+        return;
+    };
+    let mut bytes = room(&ledger);
+    if let Ok(snapshot) = Snapshot::read(&c_path(&ledger), &mut bytes) {
+        for (uuid, limit) in snapshot.limits() {
+            slice.set_limit(uuid, limit);
+        }
+    }
+}
+
 /// Returns the path of a slice's ledger; None if no memory is counted.
 #[must_use]
 pub(crate) fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {

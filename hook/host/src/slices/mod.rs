@@ -8,5 +8,6 @@ pub mod liveness;
 pub mod pod;
 pub mod records;
 pub mod removal;
+pub mod resized;
 pub mod run_folder;
 pub mod tenants;

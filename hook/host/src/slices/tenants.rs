@@ -370,12 +370,17 @@ pub fn runs(paths: &HostPaths) -> Vec<Tenant> {
     tenants
 }
 
-fn replace(new: &Path, path: &Path, name: &str, devices: &[DeviceBudget]) -> io::Result<()> {
+/// The contents of a record.
+pub(super) fn text(name: &str, devices: &[DeviceBudget]) -> Vec<u8> {
     let text = Text {
         version: VERSION,
         name: name.to_owned(),
         devices: devices.to_vec(),
     };
+    serde_json::to_vec(&text).unwrap_or_default()
+}
+
+fn replace(new: &Path, path: &Path, name: &str, devices: &[DeviceBudget]) -> io::Result<()> {
     let _ = fs::remove_file(new);
     let mut file = sys::make(
         new,
@@ -384,7 +389,7 @@ fn replace(new: &Path, path: &Path, name: &str, devices: &[DeviceBudget]) -> io:
     )?;
     // Independent of the umask, because other users must be able to read it.
     file.set_permissions(Permissions::from_mode(0o644))?;
-    file.write_all(&serde_json::to_vec(&text).unwrap_or_default())?;
+    file.write_all(&text(name, devices))?;
     fs::rename(new, path)
 }
 

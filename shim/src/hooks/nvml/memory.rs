@@ -151,10 +151,7 @@ fn seen(
     // If the driver reports no memory for a whole GPU, the device uses the host's memory.
     let silent = said.as_ref().is_none_or(|said| said.total == 0);
     if device.unified.unwrap_or(silent) {
-        let device = Device {
-            unified: Some(true),
-            ..device
-        };
+        let device = device.sharing_host();
         // CUDA's total, if this process can query it, so that both APIs report one value.
         let total = device::cuda_twin(uuid.bytes)
             .and_then(|(copy, ordinal)| driver_memory::total(copy, ordinal));
@@ -323,11 +320,12 @@ pub(crate) unsafe fn memory_limits(
     let code = unsafe { (call.real)(device, limits) };
     if code == SUCCESS
         && !limits.is_null()
-        && let Some((_, device)) = limited(call.copy, device)
+        && let Some((slice, device)) = limited(call.copy, device)
     {
         // SAFETY: NVML_SUCCESS, so the driver has filled the struct.
         let said = unsafe { limits.read() };
-        let lowered = |driver: u64| limit(Bytes::new(driver), device.budget).get();
+        let budget = device.budget(slice.ledger()).budget;
+        let lowered = |driver: u64| limit(Bytes::new(driver), &budget).get();
         let filled = nvmlMemoryLimits_v1_t {
             softLimit: lowered(said.softLimit),
             hardLimit: lowered(said.hardLimit),

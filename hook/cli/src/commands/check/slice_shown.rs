@@ -4,7 +4,7 @@
 
 use crate::base::text;
 use crate::commands::status::process::{self, Processes};
-use crate::slice::{current as current_slice, file as slice_file};
+use crate::slice::{current as current_slice, file as slice_file, ledger as slice_ledger};
 use gpuslice_config::slice::{PresentAs, Slice, Total};
 use gpuslice_config::words::paths;
 use serde::Serialize;
@@ -63,7 +63,10 @@ impl SliceShown {
         };
         Some(match slice_file::read(&path) {
             Err(error) => SliceShown::unusable(Some(&path), anyhow::Error::new(error).to_string()),
-            Ok(slice) => SliceShown::usable(path, slice),
+            Ok(mut slice) => {
+                slice_ledger::apply_limits(&path, &mut slice);
+                SliceShown::usable(path, slice)
+            }
         })
     }
 

@@ -14,7 +14,7 @@ use crate::driver::devices_file;
 use crate::driver::inventory::Inventory;
 use crate::launch::prepare::{self, Prepared};
 use crate::slice::current as current_slice;
-use crate::slice::file as slice_file;
+use crate::slice::{file as slice_file, ledger as slice_ledger};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::paths;
 use gpuslice_host::base::paths::HostPaths;
@@ -103,7 +103,9 @@ fn cards(sim: Option<&str>) -> Vec<CardStatus> {
 fn own_slice() -> Option<Slice> {
     let named = std::env::var_os(OsStr::from_bytes(paths::CONFIG.to_bytes()));
     let file = current_slice::mounted().or_else(|| Some(PathBuf::from(named?)))?;
-    slice_file::read(&file).ok()
+    let mut slice = slice_file::read(&file).ok()?;
+    slice_ledger::apply_limits(&file, &mut slice);
+    Some(slice)
 }
 
 /// Lists the GPUs of this machine, or of a simulated one.

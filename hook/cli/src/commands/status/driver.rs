@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// Returns the folder of a simulated machine's state. From inside, the environment names it.
-    pub(super) fn state(&self) -> Option<PathBuf> {
+    pub(crate) fn state(&self) -> Option<PathBuf> {
         match self {
             Machine::Real => {
                 let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -9,6 +9,7 @@ use crate::slice::{file as slice_file, ledger as slice_ledger};
 use gpuslice_config::ledger::{LedgerError, MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,8 @@ pub(super) struct LedgerFigures {
     pub(super) records: Vec<Record>,
     /// The refused requests.
     pub(super) refusals: BTreeMap<DeviceUuid, Refusals>,
+    /// The limits that were set since the start of the slice.
+    pub(super) limits: BTreeMap<DeviceUuid, Bytes>,
     /// The allocations for which the ledger had no room.
     pub(super) uncounted: Option<u64>,
     /// Whether impossible numbers were left out. The sums are then unknown.
@@ -132,6 +135,7 @@ fn figures(snapshot: &Snapshot<'_>) -> LedgerFigures {
     LedgerFigures {
         records,
         refusals,
+        limits: snapshot.limits().collect(),
         uncounted,
         is_damaged,
     }

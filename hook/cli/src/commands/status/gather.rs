@@ -176,6 +176,10 @@ impl Look<'_> {
         status.devices = devices(&found.file, &slice, held.as_ref());
         for device in &mut status.devices {
             let uuid = device.device.as_deref().and_then(|uuid| uuid.parse().ok());
+            // A limit that was set in the ledger is also that of programs that start now.
+            let is_set =
+                |uuid: &DeviceUuid| held.as_ref().is_some_and(|it| it.limit(*uuid).is_some());
+            let uuid = uuid.filter(|uuid| !is_set(uuid));
             let now = uuid.and_then(|uuid: DeviceUuid| written.device(uuid));
             let now = now.map(|budget| budget.memory.get());
             device.pending_limit = now.filter(|now| Some(*now) != device.limit);

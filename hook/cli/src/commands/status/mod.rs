@@ -122,7 +122,11 @@ pub(crate) fn on_screen(said: &str) -> String {
 }
 
 /// Selects the slices that the user asked for.
-fn choose(slices: Vec<SliceStatus>, only: &str, must: bool) -> anyhow::Result<Vec<SliceStatus>> {
+pub(crate) fn choose(
+    slices: Vec<SliceStatus>,
+    only: &str,
+    must: bool,
+) -> anyhow::Result<Vec<SliceStatus>> {
     let (named, others): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| {
         let mut containers = slice.containers.iter();
         slice.name == only || containers.any(|one| !only.is_empty() && one.id.starts_with(only))

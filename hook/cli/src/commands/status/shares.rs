@@ -17,6 +17,7 @@ use std::path::Path;
 pub(super) struct LedgerContents {
     records: Vec<(Record, Option<Seen>)>,
     refusals: BTreeMap<DeviceUuid, Refusals>,
+    limits: BTreeMap<DeviceUuid, Bytes>,
     is_damaged: bool,
 }
 
@@ -50,8 +51,14 @@ impl LedgerContents {
         LedgerContents {
             records: records.collect(),
             refusals: figures.refusals,
+            limits: figures.limits,
             is_damaged: figures.is_damaged,
         }
+    }
+
+    /// Returns the limit of a device that was set since the start of the slice.
+    pub(super) fn limit(&self, uuid: DeviceUuid) -> Option<Bytes> {
+        self.limits.get(&uuid).copied()
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> + '_ {
@@ -69,7 +76,8 @@ pub(super) fn devices(
     let mut uuids: Vec<DeviceUuid> = slice.devices().map(|listed| listed.uuid).collect();
     let used = held.iter().flat_map(|held| {
         let held_on = held.records.iter().filter_map(|(record, _)| record.device);
-        held_on.chain(held.refusals.keys().copied())
+        let resized = held.limits.keys();
+        held_on.chain(held.refusals.keys().chain(resized).copied())
     });
     for uuid in used {
         if !uuids.contains(&uuid) {
@@ -96,7 +104,10 @@ fn device(
     uuid: DeviceUuid,
     held: Option<&LedgerContents>,
 ) -> DeviceStatus {
-    let budget = slice.device(uuid);
+    let mut budget = slice.device(uuid);
+    if let (Some(budget), Some(limit)) = (&mut budget, held.and_then(|held| held.limit(uuid))) {
+        budget.memory = limit;
+    }
     let mut status = DeviceStatus {
         device: Some(uuid.to_string()),
         unified: budget.and_then(|budget| budget.integrated),

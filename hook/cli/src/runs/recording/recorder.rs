@@ -116,6 +116,12 @@ impl Recorder {
         let snapshot = Snapshot::read_link(LEDGER, &mut self.place)?;
         let devices = self.history.run.devices.iter();
         let uuids: Vec<_> = devices.map(|one| one.device.parse().ok()).collect();
+        for (uuid, limit) in snapshot.limits() {
+            let index = uuids.iter().position(|known| *known == Some(uuid));
+            if let Some(device) = index.and_then(|index| self.history.run.devices.get_mut(index)) {
+                device.limit = limit.get();
+            }
+        }
         let mut levels = vec![Level::default(); uuids.len()];
         for record in snapshot.slots() {
             let index = uuids

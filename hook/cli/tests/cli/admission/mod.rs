@@ -4,4 +4,5 @@
 
 mod headroom;
 mod promises;
+mod resize;
 mod tenants;

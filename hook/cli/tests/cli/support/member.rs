@@ -37,6 +37,11 @@ impl Member {
         assert_eq!(claim, Claim::Granted);
     }
 
+    /// Releases that much memory.
+    pub(crate) fn give_back(&self, bytes: Bytes, kind: Kind) {
+        self.ledger.release(self.device, bytes, kind);
+    }
+
     /// Records a refused request that was short by that much.
     pub(crate) fn is_refused(&self, short_by: Bytes) {
         self.ledger.refused(self.device, short_by);

@@ -1,6 +1,6 @@
 //! The law of the ledger: after any sequence of calls by up to eight processes of four threads,
-//! with kills at random moments, the ledger holds what the driver holds. It never holds more than
-//! the limit, and nothing once all processes are gone.
+//! with kills and changes of the limit at random moments, the ledger holds what the driver holds. It
+//! never holds more than the limit in force, and nothing once all processes are gone.
 //! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` sets how many programs each
 //! test runs (default: 100, which take 10 seconds).
 
@@ -17,8 +17,10 @@ const THREADS: usize = 4;
 const THINGS: usize = 10;
 /// The bytes by which a pool grows at a time, where there is room.
 const GROWTH: u64 = 32 << 20;
-/// The limit is small enough that programs reach it.
+/// The first limit is small enough that programs reach it.
 const LIMIT: u64 = 6 * GIB;
+/// The limits that are set later, in granules.
+const LIMITS: std::ops::Range<u64> = GIB / GRANULE..10 * GIB / GRANULE;
 
 /// The act of one thread of one process.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ enum Step {
     Does(usize, usize, usize, Act),
     /// Kills a process at any point of its work. Its next step starts a new process.
     Kill(usize),
+    /// Changes the limit, while all threads are at work.
+    Resize(u64),
     /// Waits for all processes, and checks the law.
     Look,
 }
@@ -87,6 +91,7 @@ fn program() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         60 => does,
         1 => (0..PROCESSES).prop_map(Step::Kill),
+        3 => LIMITS.prop_map(|granules| Step::Resize(granules * GRANULE)),
         3 => Just(Step::Look),
     ];
     proptest::collection::vec(step, 1..500)
@@ -139,6 +144,8 @@ struct Play {
     processes: [Option<Worker>; PROCESSES],
     /// Requests for pool memory that may still be open.
     growing: u64,
+    /// The limit in force.
+    limit: u64,
 }
 
 impl Play {
@@ -164,6 +171,11 @@ impl Play {
                     worker.kill();
                 }
             }
+            Step::Resize(limit) => {
+                if self.slice.resize(*limit) {
+                    self.limit = *limit;
+                }
+            }
             Step::Look => self.look(),
         }
         self.within_the_limit();
@@ -174,8 +186,8 @@ impl Play {
     /// may exceed the limit by one growth.
     fn within_the_limit(&self) {
         let calls = self.growing.min((PROCESSES * THREADS) as u64);
-        let held = self.slice.held();
-        assert!(held <= LIMIT + calls * GROWTH, "{held} of {LIMIT} are held");
+        let (held, limit) = (self.slice.held(), self.limit);
+        assert!(held <= limit + calls * GROWTH, "{held} of {limit} are held");
     }
 
     fn look(&mut self) {
@@ -202,7 +214,7 @@ impl Play {
             (answer[0] == 0).then(|| answer[1].cast_unsigned())
         });
         if let Some(free) = info {
-            assert_eq!(free, LIMIT - counted);
+            assert_eq!(free, self.limit - counted);
         }
     }
 
@@ -246,6 +258,7 @@ fn runs(program: &[Step]) {
         slice: Counted::new("rtx3090", LIMIT),
         processes: Default::default(),
         growing: 0,
+        limit: LIMIT,
     };
     for step in program {
         play.step(step);
@@ -258,7 +271,7 @@ fn runs(program: &[Step]) {
     assert_eq!(play.slice.held(), 0);
     let mut next = play.slice.worker();
     let context = play.slice.held();
-    assert_eq!(next.free(), LIMIT - context, "no memory stays counted");
+    assert_eq!(next.free(), play.limit - context, "no memory stays counted");
 }
 
 /// Runs random programs, with or without requests for pool memory.

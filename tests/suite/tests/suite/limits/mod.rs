@@ -9,3 +9,4 @@ mod headroom;
 mod idle_memory;
 mod kills;
 mod law;
+mod resize;

@@ -20,7 +20,7 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| Installation::new("json-p
 /// The commands, as the page's headings name them, and the words that make each print as many of
 /// its keys as it can: `MODEL` is a file, `ROOT` the folder of a host, `PID` the process of a slice. A command that is not in
 /// this list fails `every_command_with_json_is_on_the_page`.
-const COMMANDS: [(&str, &str); 14] = [
+const COMMANDS: [(&str, &str); 15] = [
     (
         "run --dry-run --json",
         "run --dry-run --json --sim rtx3090 --memory 8GiB -- true",
@@ -29,6 +29,7 @@ const COMMANDS: [(&str, &str); 14] = [
     ("check --json", "check --json --sim rtx3090 --device 0=8GiB"),
     ("status --json", "status --json"),
     ("doctor --json", "doctor PID --json"),
+    ("resize --json", "resize llama 5GiB --json"),
     ("report --json", "report --json"),
     ("events --json", "events --json"),
     ("history --json", "history llama --json"),

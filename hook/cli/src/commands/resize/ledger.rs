@@ -1,0 +1,77 @@
+//! The ledger of the slice that is resized.
+//! Touches: the ledger, by one word for each device, and a lock on the file.
+//! Law: what is held is read from a copy of the file. Only the limits are written, by a mapping: a
+//! slice that truncates its ledger at that moment ends this command.
+
+use crate::commands::status::users::{User, with_rights_of};
+use crate::slice::ledger::{c_path, room};
+use anyhow::{Context, bail};
+use gpuslice_config::ledger::{Device, Ledger, Open, Record, SetLimit, Snapshot};
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// The ledger of a slice, locked against other resizes.
+pub(super) struct SliceLedger {
+    ledger: Ledger,
+    path: PathBuf,
+    user: User,
+    _lock: File,
+}
+
+impl SliceLedger {
+    pub(super) fn open(path: &Path, user: User) -> anyhow::Result<SliceLedger> {
+        let cannot = || format!("cannot open {}, the ledger of the slice", path.display());
+        let opened = with_rights_of(user, || {
+            // The library checks that it is a regular file, so this comes first: opening waits for
+            // no other program then.
+            let ledger = Ledger::open(&c_path(path), Open::Existing).with_context(cannot)?;
+            anyhow::Ok((ledger, File::open(path).with_context(cannot)?))
+        });
+        let (ledger, lock) = opened?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("another command is resizing this slice"),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+        }
+        Ok(SliceLedger {
+            ledger,
+            path: path.to_owned(),
+            user,
+            _lock: lock,
+        })
+    }
+
+    /// Returns the number of a device. A device that no program has used yet is listed.
+    pub(super) fn device(&self, uuid: DeviceUuid) -> anyhow::Result<Device> {
+        let device = self.ledger.device(&uuid);
+        device.with_context(|| format!("{} has no room for {uuid}", self.path.display()))
+    }
+
+    pub(super) fn limit(&self, device: Device) -> SetLimit {
+        self.ledger.limit(device)
+    }
+
+    pub(super) fn set(&self, device: Device, limit: SetLimit) {
+        // `device` is a device of this ledger.
+        let _ = self.ledger.set_limit(device, limit);
+    }
+
+    /// Returns the living processes of the slice that hold memory.
+    pub(super) fn records(&self) -> anyhow::Result<Vec<Record>> {
+        with_rights_of(self.user, || {
+            let mut bytes = room(&self.path);
+            let snapshot = Snapshot::read(&c_path(&self.path), &mut bytes);
+            let snapshot =
+                snapshot.with_context(|| format!("cannot read {}", self.path.display()))?;
+            Ok(snapshot.slots().filter(|record| record.alive).collect())
+        })
+    }
+}
+
+/// Returns the memory that processes hold on a device.
+pub(super) fn held(records: &[Record], uuid: DeviceUuid) -> Bytes {
+    let its = records.iter().filter(|record| record.device == Some(uuid));
+    its.fold(Bytes::ZERO, |sum, record| sum.plus(Bytes::new(record.used)))
+}

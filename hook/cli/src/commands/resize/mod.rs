@@ -1,0 +1,117 @@
+//! `gpuslice resize`: changes the limit of a running slice.
+//! Touches: what `status` touches; the slice's ledger and its record among the tenants; the event
+//! file, standard output.
+//! Law: a command that fails has changed nothing, except with --wait: then the limit stays as low as
+//! it came.
+
+mod change;
+mod ledger;
+mod report;
+mod target;
+
+use crate::base::exit::{self, Status};
+use crate::base::{json, streams};
+use crate::commands::status;
+use crate::commands::status::driver::Drivers;
+use crate::commands::status::process::Processes;
+use crate::commands::status::snapshot::Snapshot;
+use crate::slice::options::limit;
+use change::Change;
+use gpuslice_config::words::device::Selector;
+use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::paths::HostPaths;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `gpuslice resize`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = NOTES)]
+pub struct Args {
+    /// The slice, named by its name or the pid of one of its processes
+    #[arg(value_name = "SLICE|PID")]
+    pub slice: String,
+
+    /// The new limit, for example 24GiB; whole units of 64 KiB
+    #[arg(value_name = "SIZE", value_parser = limit)]
+    pub size: Bytes,
+
+    /// Change the limit of this GPU only, named by its index in nvidia-smi or by its uuid
+    #[arg(long, value_name = "GPU")]
+    pub device: Option<Selector>,
+
+    /// If the slice holds more, wait this long for its programs to give memory back
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub wait: u32,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The hook's folders are below this one (for tests)
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub root: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+All programs of the slice show and have the new limit at their next call, and programs that start
+later have it too. The slice file keeps the first limit, so a slice that is started again has that
+one.
+
+A larger limit is admitted as at the start: it must fit beside the other slices of the GPU. A smaller
+limit never goes below the memory that the slice's programs hold. With --wait it first comes down to
+what they hold, so that they can allocate no more. An allocator that is then refused memory releases
+what it has cached, as PyTorch's does, and the limit follows what is given back. When the time is
+over, it stays as low as it came.
+
+TOTAL is the limit less the headroom, so programs see it change. Programs that read TOTAL once, at
+their start, keep what they read: vLLM does not enlarge its cache, and allocators that reserve
+addresses by TOTAL reserve for the limit at their start.
+
+Root can resize every user's run, other users their own. Slices of containers and slices on unified
+memory (GB10, Thor) cannot be resized: a container is created again with another
+gpuslice.io/memory.
+
+Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or gpuslice itself failed.
+
+JSON: schema, name, pid, resized, devices [device, index, former_limit, limit, used], error.";
+
+/// The interval between two looks at what is held.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Changes the limit.
+///
+/// # Errors
+/// When the slice cannot be resized at all.
+pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
+    let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
+    let now = Snapshot::take(&places, &Processes::default(), &mut Drivers::default());
+    let chosen = status::choose(now.slices, &args.slice, true)?;
+    let slice = target::only(chosen, &args.slice)?;
+    let targets = target::targets(&slice, &now.cards, args.device.as_ref(), args.size)?;
+    let mut change = Change::begin(&slice, targets)?;
+    let wait = Duration::from_secs(u64::from(args.wait));
+    let outcome = change.carry_out(wait, INTERVAL);
+    let report = report::Report::of(&slice, &change, outcome.as_ref().err());
+    report.record(&slice);
+    let said = match args.json {
+        true => json::document(&report)?,
+        false => report.text(),
+    };
+    streams::print(said.as_bytes())?;
+    match outcome {
+        Ok(()) => Ok(exit::SUCCESS),
+        Err(error) => {
+            let status = match error.is_for_want_of_room() {
+                true => exit::DOES_NOT_FIT,
+                false => exit::FAILED,
+            };
+            let message = error.to_string();
+            Err(Status { status, message }.into())
+        }
+    }
+}
