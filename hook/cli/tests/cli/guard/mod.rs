@@ -2,14 +2,18 @@
 //! machine with unified memory is kept alive.
 //! Touches: simulated machines and children in folders of their own.
 
+mod cost;
 mod memory;
 mod names;
+mod pages;
+mod users;
 
 use crate::support::machine::Machine;
-use crate::support::{Installation, spawn};
+use crate::support::{Installation, spawn, told};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
@@ -51,11 +55,34 @@ struct Guard {
 impl Guard {
     /// Starts the guard with a configuration, as root of the simulated machine.
     fn start(machine: &Machine, config: &str) -> Guard {
+        let meminfo = machine.state.path().join("meminfo");
+        let host = Path::new("/proc/meminfo");
+        let meminfo = if meminfo.exists() { &meminfo } else { host };
+        Guard::with_meminfo(machine, config, meminfo)
+    }
+
+    /// Starts the guard that `make` has built.
+    fn released(machine: &Machine, config: &str) -> Guard {
+        let folder = HERE.folder.join("../released");
+        let _ = fs::create_dir(&folder);
+        let daemon = folder.join("gpusliced");
+        let _ = fs::remove_file(&daemon);
+        fs::copy(crate::support::built().join("release/gpuslice"), &daemon).unwrap();
+        let host = Path::new("/proc/meminfo");
+        Guard::of_executable(&daemon, machine, config, host)
+    }
+
+    /// Starts the guard of a host that has this memory.
+    fn with_meminfo(machine: &Machine, config: &str, meminfo: &Path) -> Guard {
+        Guard::of_executable(&HERE.folder.join("gpusliced"), machine, config, meminfo)
+    }
+
+    fn of_executable(executable: &Path, machine: &Machine, config: &str, meminfo: &Path) -> Guard {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gpusliced.toml");
         fs::write(&file, config).unwrap();
         let state = machine.state.path();
-        let mut daemon = Command::new(HERE.folder.join("gpusliced"));
+        let mut daemon = Command::new(executable);
         for (name, _) in HERE.gpuslice().get_envs() {
             daemon.env_remove(name);
         }
@@ -67,11 +94,9 @@ impl Guard {
             .env("GPUSLICE_SIM", machine.name())
             .env("GPUSLICE_SIM_STATE", state)
             .env("LD_LIBRARY_PATH", HERE.folder.join("../sim"))
+            .arg("--meminfo")
+            .arg(meminfo)
             .stderr(Stdio::piped());
-        let meminfo = state.join("meminfo");
-        if meminfo.exists() {
-            daemon.arg("--meminfo").arg(meminfo);
-        }
         let mut process = spawn(&mut daemon);
         let said = BufReader::new(process.stderr.take().unwrap());
         let (sender, lines) = channel();
@@ -179,6 +204,22 @@ impl Drop for Program {
         let _ = self.run.kill();
         let _ = self.run.wait();
     }
+}
+
+/// Compiles the program that holds device memory. Returns its folder and its path.
+fn holder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("holder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/device_holder.c");
+    let mut compile = Command::new("cc");
+    compile
+        .args(["-O1", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-ldl");
+    let (_, said, status) = told(&mut compile);
+    assert_eq!((said.as_str(), status), ("", 0));
+    (folder, program)
 }
 
 /// The events of a kind that a machine's home has.

@@ -35,8 +35,8 @@ const OFTEN: Duration = Duration::from_millis(500);
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The shortest time between snapshots for which there is no reason.
 const IDLE: Duration = Duration::from_secs(5);
-/// Without a reason, snapshots take this part of a core at most: one in a thousand.
-const SHARE: u32 = 1000;
+/// Without a reason, snapshots take this part of a core at most: one in two thousand.
+const SHARE: u32 = 2000;
 /// The longest wait for the cheap figure, and the time after which the driver counts as silent.
 const WAIT: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -59,9 +59,11 @@ impl Ladder {
     ) -> Action {
         if verdict.level < Level::Terminate {
             self.nobody = false;
-            // The memory is back, or the candidate that was asked to end has stopped growing.
+            // One that was asked to end may still do so, and is not forgotten at once.
             let is_over = |one: &Chosen| at.saturating_sub(one.asked) >= PATIENCE;
-            self.chosen = self.chosen.filter(|one| !is_over(one));
+            self.chosen = self
+                .chosen
+                .filter(|one| one.killed.is_none() && !is_over(one));
             return Action::None;
         }
         if let Some(mut chosen) = self.chosen {

@@ -10,4 +10,6 @@ mod victim;
 pub(super) mod watch;
 
 #[cfg(test)]
+mod allocation_tests;
+#[cfg(test)]
 mod collapse_tests;

@@ -101,13 +101,7 @@ impl Watch {
     /// Watches for as long as the surveying thread lives.
     pub(crate) fn run(mut self) {
         let start = Instant::now();
-        let mut state = State {
-            candidates: Vec::new(),
-            ladder: Ladder::default(),
-            level: Level::Calm,
-            measured: None,
-            page: page_size(),
-        };
+        let mut state = State::new();
         loop {
             let verdict = self.turn(&mut state, start.elapsed());
             std::thread::sleep(verdict.next);
@@ -239,7 +233,8 @@ impl Watch {
             let _ = write!(line, ", {} less in a second", Bytes::new(slope));
         }
         if self.acts {
-            let _ = write!(line, "; {sent} processes got the signal");
+            let noun = if sent == 1 { "process" } else { "processes" };
+            let _ = write!(line, "; {sent} {noun} got the signal");
         }
         let what = What::Acted {
             killed,
@@ -268,6 +263,19 @@ pub(crate) struct State {
     level: Level,
     measured: Option<Duration>,
     page: u64,
+}
+
+impl State {
+    /// Knows no candidates yet.
+    pub(crate) fn new() -> State {
+        State {
+            candidates: Vec::new(),
+            ladder: Ladder::default(),
+            level: Level::Calm,
+            measured: None,
+            page: page_size(),
+        }
+    }
 }
 
 fn page_size() -> u64 {
