@@ -261,13 +261,28 @@ fn wait(watcher: Option<&Watcher>, server: Option<&Server>) -> anyhow::Result<()
     }
 }
 
-/// Returns the fault in the text of a configuration, if there is one.
-pub(crate) fn fault(text: &str) -> Option<String> {
-    let error = config::parse(text).err()?;
-    Some(match error {
-        config::ConfigError::Text(error) => error.message().to_owned(),
-        error => format!("{:#}", anyhow::Error::new(error)),
-    })
+/// The processes that a configuration asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// gpusliced: metrics or the page cache.
+    pub(crate) serves: bool,
+    /// gpusliced --guard.
+    pub(crate) guards: bool,
+}
+
+/// Returns the processes that a configuration asks for.
+///
+/// # Errors
+/// The fault in the text.
+pub(crate) fn parts(text: &str) -> Result<Parts, String> {
+    match config::parse(text) {
+        Ok(config) => Ok(Parts {
+            serves: config.page_cache.is_some() || config.metrics.is_some(),
+            guards: config.guard.is_some(),
+        }),
+        Err(config::ConfigError::Text(error)) => Err(error.message().to_owned()),
+        Err(error) => Err(format!("{:#}", anyhow::Error::new(error))),
+    }
 }
 
 /// Checks whether this executable was started under the daemon's name.

@@ -49,7 +49,7 @@ sys.stdin.read()
 struct Guard {
     process: Child,
     lines: Receiver<(Instant, String)>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Guard {
@@ -81,6 +81,8 @@ impl Guard {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gpusliced.toml");
         fs::write(&file, config).unwrap();
+        // Its state is not that of this host's guard.
+        fs::create_dir_all(folder.path().join("run/gpuslice")).unwrap();
         let state = machine.state.path();
         let mut daemon = Command::new(executable);
         for (name, _) in HERE.gpuslice().get_envs() {
@@ -96,6 +98,8 @@ impl Guard {
             .env("LD_LIBRARY_PATH", HERE.folder.join("../sim"))
             .arg("--meminfo")
             .arg(meminfo)
+            .arg("--root")
+            .arg(folder.path())
             .stderr(Stdio::piped());
         let mut process = spawn(&mut daemon);
         let said = BufReader::new(process.stderr.take().unwrap());
@@ -108,7 +112,7 @@ impl Guard {
         Guard {
             process,
             lines,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -123,6 +127,14 @@ impl Guard {
             }
             before.push(line);
         }
+    }
+
+    /// A metric of the guard, as `gpuslice metrics` prints it.
+    fn metric(&self, name: &str) -> Option<u64> {
+        let mut command = HERE.gpuslice();
+        let (out, _, _) = told(command.args(["metrics", "--root"]).arg(self.folder.path()));
+        let mut lines = out.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     /// The lines of some time, without those about the guard's own start.

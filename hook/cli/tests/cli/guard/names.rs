@@ -39,6 +39,11 @@ fn a_program_that_left_its_slice_is_named_with_its_bytes() {
     // It is named once, and gets no signal.
     assert_eq!(guard.lines_of(Duration::from_secs(3)), Vec::<String>::new());
     assert!(escaped.runs() && counted.runs());
+    assert_eq!(
+        guard.metric("gpuslice_guard_named_processes_total"),
+        Some(1)
+    );
+    assert_eq!(guard.metric("gpuslice_guard_kills_total"), Some(0));
 }
 
 #[test]
@@ -58,6 +63,9 @@ fn a_program_that_left_its_slice_is_ended_where_the_operator_wants_it() {
     guard.until("it got SIGKILL");
     assert_eq!(escaped.signal_within(Duration::from_secs(10)), Some(9));
     assert!(counted.runs());
+    eventually("the kill is counted", || {
+        guard.metric("gpuslice_guard_kills_total") == Some(1)
+    });
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::commands::status::process::Processes;
 use crate::commands::status::snapshot::Snapshot;
 use crate::commands::status::snapshot::refresh::Ledgers;
 use crate::driver::memory_watch::{MemoryWatch, Used};
+use crate::runs::guard_state::{self, GuardState};
 use crate::runs::process::Process;
 use crate::runs::{recording, run_dir};
 use gpuslice_config::slice::host_reserve::HOST_ALLOWANCE;
@@ -27,7 +28,7 @@ use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The interval of the cheap figure.
 const OFTEN: Duration = Duration::from_millis(500);
@@ -42,6 +43,8 @@ const WAIT: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A driver that was silent is asked again after this time.
 const PAUSE: Duration = Duration::from_secs(30);
+/// The state is written again after so many seconds, even if it is the same.
+const PUBLISH_AGAIN: u64 = 5;
 /// Caches are dropped at most so often.
 const DROP_AGAIN: Duration = Duration::from_secs(10);
 
@@ -59,6 +62,9 @@ pub(crate) struct Survey {
     cheap: Cheap,
     level: Level,
     dropped: Option<Instant>,
+    state: GuardState,
+    /// The state that was written last.
+    published: GuardState,
 }
 
 /// The channels to the watching thread.
@@ -100,6 +106,11 @@ impl Survey {
             cheap: Cheap::default(),
             level: Level::Calm,
             dropped: None,
+            state: GuardState {
+                schema: 1,
+                ..GuardState::default()
+            },
+            published: GuardState::default(),
         }
     }
 
@@ -112,6 +123,7 @@ impl Survey {
             if self.is_due() {
                 self.survey(tell);
             }
+            self.publish();
         }
     }
 
@@ -149,7 +161,10 @@ impl Survey {
                     self.drop_caches();
                 }
             }
-            What::Acted { pid, bytes, .. } => {
+            What::Acted { killed, pid, bytes } => {
+                if self.settings.memory == Memory::Act {
+                    self.count(killed);
+                }
                 event.pid = i32::try_from(pid).ok();
                 event.bytes = Some(bytes);
                 let has = |slice: &&SliceStatus| slice.has(pid);
@@ -159,6 +174,30 @@ impl Survey {
             What::Nobody => {}
         }
         write(&event);
+    }
+
+    /// Publishes the state if it has changed, and every few seconds, so that its age tells whether
+    /// the guard works.
+    fn publish(&mut self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs();
+        self.state.level = self.level as u64;
+        let is_recent = now.saturating_sub(self.published.seen) < PUBLISH_AGAIN;
+        self.state.seen = self.published.seen;
+        if is_recent && self.state == self.published {
+            return;
+        }
+        self.state.seen = now;
+        guard_state::write(&self.places, &self.state);
+        self.published = self.state.clone();
+    }
+
+    fn count(&mut self, killed: bool) {
+        let counter = match killed {
+            true => &mut self.state.killed,
+            false => &mut self.state.terminated,
+        };
+        *counter = counter.saturating_add(1);
     }
 
     /// Drops caches of the kernel and of drivers that have registered a shrinker. The driver's pools
@@ -247,6 +286,10 @@ impl Survey {
             let pause = self.settings.pause;
             for (step, suspect) in self.cases.sample(found, start, highest, pause) {
                 take_step(step, &suspect, &processes, tell);
+                match step {
+                    Step::Warn => self.state.named = self.state.named.saturating_add(1),
+                    Step::Terminate | Step::Kill => self.count(step == Step::Kill),
+                }
             }
         }
         if let Some(watch) = &self.watch {
