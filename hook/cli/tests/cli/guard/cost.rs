@@ -37,11 +37,11 @@ fn processor_time(pid: u32) -> Duration {
         .map(|field| field.parse::<u64>().unwrap())
         .sum();
     // Linux counts in hundredths of a second.
-    let own = Duration::from_millis(10 * ticks);
+    let own = Duration::from_millis(ticks.saturating_mul(10));
     children
         .into_iter()
         .map(processor_time)
-        .fold(own, |sum, one| sum + one)
+        .fold(own, Duration::saturating_add)
 }
 
 /// Starts slices with four processes each, which hold memory of a GPU.
@@ -76,7 +76,7 @@ fn sixty_four_slices_cost_two_thousandths_of_a_core() {
     let lines = guard.lines_of(Duration::from_secs(60));
     let used = processor_time(guard.process.id()) - before;
     let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
-    println!("{used:?} in a minute, {:.3} % of a core", share * 100.0);
+    eprintln!("{used:?} in a minute, {:.3} % of a core", share * 100.0);
     assert_eq!(lines, Vec::<String>::new());
     for run in &mut runs {
         drop(run.stdin.take());

@@ -139,7 +139,7 @@ impl Guard {
 
     /// The lines of some time, without those about the guard's own start.
     fn lines_of(&self, time: Duration) -> Vec<String> {
-        let end = Instant::now() + time;
+        let end = Instant::now().checked_add(time).unwrap();
         let mut lines = Vec::new();
         while let Ok((_, line)) = self.lines.recv_timeout(end.duration_since(Instant::now())) {
             let is_start = [

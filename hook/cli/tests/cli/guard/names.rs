@@ -29,7 +29,7 @@ fn a_program_that_left_its_slice_is_named_with_its_bytes() {
         "{line}"
     );
     let after = at.duration_since(begin);
-    println!("named after {after:?}");
+    eprintln!("named after {after:?}");
     assert!(after < Duration::from_secs(20), "{after:?}");
     eventually("the event is written", || {
         let all = events(&machine, "escape");

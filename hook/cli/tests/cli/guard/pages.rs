@@ -183,7 +183,7 @@ fn who_fills_the_memory_is_ended_before_the_kernel_kills() {
     let ended = fills.wait().unwrap();
     let (_, line) = guard.until(&format!("program {name} (pid {})", fills.id()));
     let lowest = mirror.lowest();
-    println!(
+    eprintln!(
         "{ended} after {:?}, {} MiB at the lowest: {line}",
         start.elapsed(),
         lowest >> 20
@@ -236,7 +236,7 @@ fn times(count: usize) -> Vec<Duration> {
     let guard = guard_of(&machine, &path, &name);
     let mut times = Vec::new();
     while times.len() < count {
-        let batch = (count - times.len()).min(50);
+        let batch = count.saturating_sub(times.len()).min(50);
         let mut children: Vec<Child> = (0..batch)
             .map(|_| spawn(Command::new(&program).arg("1000")))
             .collect();
@@ -269,7 +269,7 @@ fn times(count: usize) -> Vec<Duration> {
 #[test]
 fn a_signal_follows_the_crossing_of_a_threshold_at_once() {
     let times = times(20);
-    println!(
+    eprintln!(
         "from crossing to end: median {:?}, all {times:?}",
         times[10]
     );
@@ -282,7 +282,7 @@ fn a_signal_follows_the_crossing_of_a_threshold_at_once() {
 fn of_a_thousand_signals_ninety_nine_of_a_hundred_take_20_ms() {
     let times = times(1000);
     let at = |part: usize| times[times.len() * part / 100];
-    println!(
+    eprintln!(
         "from crossing to end: median {:?}, p99 {:?}, worst {:?}",
         at(50),
         at(99),

@@ -1,4 +1,8 @@
 //! The watching thread allocates nothing: an allocator counts.
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "the numbers of a test are small"
+)]
 
 use super::candidate::{Begin, Candidate};
 use super::rungs::Rungs;

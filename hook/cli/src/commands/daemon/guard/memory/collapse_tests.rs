@@ -1,6 +1,11 @@
 //! A thousand scripted collapses of a machine with unified memory, and hours of ordinary serving, in
 //! simulated time. The machine is a DGX Spark by published figures; memory comes back at the rates
 //! that were measured for killed processes.
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    reason = "the numbers of a test are small"
+)]
 
 use super::ladder::{Action, Ladder};
 use super::rungs::Rungs;

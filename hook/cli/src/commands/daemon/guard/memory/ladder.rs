@@ -125,6 +125,10 @@ impl Ladder {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the numbers of a test are small"
+)]
 mod tests {
     use super::*;
 

@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_between_letters() {
         let mut line = Line::new();
-        write!(line, "{}{}", "a".repeat(511), "日本").unwrap();
+        write!(line, "{}日本", "a".repeat(511)).unwrap();
         assert_eq!(line.text().len(), 511);
         write!(line, "b").unwrap();
         assert!(line.text().ends_with("ab"));

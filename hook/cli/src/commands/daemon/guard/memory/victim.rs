@@ -57,6 +57,10 @@ pub(crate) fn choose(candidates: impl Iterator<Item = Facts>, slope: i64) -> Opt
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the numbers of a test are small"
+)]
 mod tests {
     use super::*;
 
