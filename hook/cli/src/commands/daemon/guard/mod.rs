@@ -5,6 +5,7 @@
 
 mod bypass;
 mod candidates;
+mod lever;
 mod memory;
 pub(super) mod settings;
 pub(crate) mod state;
