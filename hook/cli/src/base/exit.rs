@@ -14,6 +14,8 @@ pub(crate) const LEFT: u8 = 1;
 pub(crate) const DOES_NOT_FIT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub(crate) const UNREAD: u8 = 1;
+/// `gpusliced --guard`: it cannot go on. Starting it again may help.
+pub(crate) const GUARD_ENDED: u8 = 1;
 /// `doctor`: a finding breaks the slice.
 pub(crate) const BROKEN: u8 = 1;
 /// `doctor`: this user may not examine the process.

@@ -8,6 +8,7 @@ pub mod hook_entry;
 pub(crate) mod host_files;
 pub(crate) mod json;
 pub(crate) mod local_time;
+pub(crate) mod oom;
 pub(crate) mod sigchld;
 pub mod stack;
 pub(crate) mod streams;

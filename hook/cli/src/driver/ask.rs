@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time that a driver may take. If no process keeps it loaded (no persistence mode), the first
@@ -191,10 +192,7 @@ impl Asked {
     ) -> Result<(T, String), AskError> {
         let Asked { mut child, since } = self;
         let Some((answer, said, status)) = hear(&mut child, since, why, bounds, tell) else {
-            // A child that hangs in the kernel survives the signal, so this does not wait for its
-            // end.
-            let _ = child.kill();
-            let _ = child.try_wait();
+            give_up(child);
             let after = bounds.patience;
             return Err(AskError::Silent { after, why });
         };
@@ -208,6 +206,18 @@ impl Asked {
             _ => Err(AskError::Crashed { status, said }),
         }
     }
+}
+
+/// The children that were given up. A child that hangs in the kernel survives its signal.
+static GIVEN_UP: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+/// Kills a child, without waiting for its end. Those that were given up before and have ended are
+/// reaped, so that a process that lives long keeps no zombies.
+pub(super) fn give_up(mut child: Child) {
+    let _ = child.kill();
+    let mut all = GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(child);
+    all.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
 fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {

@@ -2,9 +2,8 @@
 //! Touches: one child process and its pipes; in the child NVML, standard input and output.
 //! Law: an answer is never waited for longer than the caller allows.
 
-use super::nvml::uuid_of;
-use crate::base::streams;
-use gpuslice_config::words::device::DeviceKind;
+use super::ask;
+use crate::base::{oom, streams};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nvml_wrapper::Nvml;
@@ -15,29 +14,26 @@ use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The memory in use by uuid. GPUs for which NVML reports none are missing.
-pub(crate) type Used = BTreeMap<String, u64>;
+/// The memory in use, by the GPU's index in nvidia-smi. GPUs for which NVML reports none are missing.
+pub(crate) type Used = BTreeMap<u32, u64>;
 
-/// Answers each line of standard input with one line: `uuid=bytes`, separated by blanks. Ends with
+/// Answers each line of standard input with one line: `index=bytes`, separated by blanks. Ends with
 /// the input.
 ///
 /// # Errors
 /// When NVML does not work, or an answer cannot be written.
 pub(crate) fn main() -> anyhow::Result<u8> {
+    oom::be_ordinary();
     let nvml = Nvml::init()?;
     let count = nvml.device_count()?;
-    let devices = (0..count).filter_map(|index| {
-        let device = nvml.device_by_index(index).ok()?;
-        let uuid = uuid_of(&device, DeviceKind::Gpu)?;
-        Some((uuid.to_string(), device))
-    });
+    let devices = (0..count).filter_map(|index| Some((index, nvml.device_by_index(index).ok()?)));
     let devices: Vec<_> = devices.collect();
     for line in io::stdin().lock().lines() {
         line?;
         let mut answer = String::new();
-        for (uuid, device) in &devices {
+        for (index, device) in &devices {
             if let Ok(memory) = device.memory_info() {
-                let _ = write!(answer, "{uuid}={} ", memory.used);
+                let _ = write!(answer, "{index}={} ", memory.used);
             }
         }
         answer.push('\n');
@@ -49,7 +45,7 @@ pub(crate) fn main() -> anyhow::Result<u8> {
 /// The child.
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
-    child: Child,
+    child: Option<Child>,
     questions: ChildStdin,
     answers: ChildStdout,
     /// What was read of the next answer.
@@ -75,7 +71,7 @@ impl MemoryWatch {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        for name in super::ask::REMOVED {
+        for name in ask::REMOVED {
             command.env_remove(name);
         }
         let mut child = command.spawn()?;
@@ -85,7 +81,7 @@ impl MemoryWatch {
         fcntl(&answers, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         fcntl(&questions, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(MemoryWatch {
-            child,
+            child: Some(child),
             questions,
             answers,
             partial: Vec::new(),
@@ -136,9 +132,9 @@ impl MemoryWatch {
 
 impl Drop for MemoryWatch {
     fn drop(&mut self) {
-        // A child that hangs in the kernel survives the signal; its end is not waited for.
-        let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        if let Some(child) = self.child.take() {
+            ask::give_up(child);
+        }
     }
 }
 
@@ -146,8 +142,8 @@ fn parse(line: &[u8]) -> Used {
     let text = String::from_utf8_lossy(line);
     let pairs = text.split_ascii_whitespace();
     let pairs = pairs.filter_map(|pair| {
-        let (uuid, used) = pair.split_once('=')?;
-        Some((uuid.to_owned(), used.parse().ok()?))
+        let (index, used) = pair.split_once('=')?;
+        Some((index.parse().ok()?, used.parse().ok()?))
     });
     pairs.collect()
 }
@@ -158,8 +154,8 @@ mod tests {
 
     #[test]
     fn an_answer_has_the_memory_of_each_gpu() {
-        let used = parse(b"GPU-1=5 GPU-2=7 nonsense GPU-3=x");
-        let expected = [("GPU-1".to_owned(), 5), ("GPU-2".to_owned(), 7)];
+        let used = parse(b"0=5 2=7 nonsense 3=x");
+        let expected = [(0, 5), (2, 7)];
         assert_eq!(used, BTreeMap::from(expected));
         assert!(parse(b"").is_empty());
     }

@@ -4,7 +4,7 @@
 
 use super::nvml::uuid_of;
 use super::probe;
-use crate::base::{exit, streams};
+use crate::base::{exit, oom, streams};
 use gpuslice_config::words::device::DeviceKind;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -69,6 +69,7 @@ pub(crate) struct DriverAnswer {
 /// # Errors
 /// When the answer cannot be written.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
+    oom::be_ordinary();
     let answer = DriverAnswer {
         cards: list(),
         inventory: args.inventory.then(|| probe::ask().ok()).flatten(),

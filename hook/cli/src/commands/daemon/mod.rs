@@ -192,24 +192,28 @@ fn main(args: &Args) -> anyhow::Result<u8> {
         metrics,
         guard,
     } = config::parse(&text).with_context(|| format!("in {}", args.config.display()))?;
+    // SAFETY: no handler is installed. A client that closes its connection must not end the daemon,
+    // nor a child that has ended.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     match (args.guard, guard, page_cache.is_some() || metrics.is_some()) {
         (true, Some(settings), _) => {
-            guard::main(settings, places, &args.meminfo, tell)?;
-            return Ok(exit::FAILED);
+            if let Err(error) = guard::main(settings, places, &args.meminfo, tell) {
+                tell(&format!("{error:#}"));
+            }
+            // Not the status of a configuration that cannot be used: starting again may help.
+            return Ok(exit::GUARD_ENDED);
         }
         (true, None, _) => {
             tell("[guard] is not configured: there is nothing to do");
             return Ok(exit::SUCCESS);
         }
         (false, Some(_), false) => {
-            tell("only [guard] is configured, which gpuslice-guard.service does");
+            tell("only [guard] is configured, and gpuslice-guard.service runs the guard");
             return Ok(exit::SUCCESS);
         }
         _ => {}
     }
-    // SAFETY: no handler is installed. A client that closes its connection must not end the daemon.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut watcher = page_cache
         .map(|policy| Watcher::start(policy, tell))
         .transpose()?;

@@ -257,7 +257,8 @@ fn times(count: usize) -> Vec<Duration> {
             times.push(crossing.elapsed());
             meminfo.write(RESERVE / 4 * 3);
             drop(children.swap_remove(ended));
-            std::thread::sleep(Duration::from_millis(60));
+            // The guard waits for the memory of the one before.
+            std::thread::sleep(Duration::from_millis(600));
         }
         meminfo.write(TOTAL);
     }

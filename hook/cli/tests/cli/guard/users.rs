@@ -16,10 +16,10 @@ cp -rL "$0" /tmp/installed
 cp "$1" /tmp/holder
 gpuslice=/tmp/installed/release/gpuslice
 as() { HOME=/tmp setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-when() { for try in $(seq 1000); do "$@" && return; sleep 0.02; done; echo "never: $*"; exit 1; }
+when() { for try in $(seq 1000); do "$@" && return; sleep 0.02; done; echo "never: $*"; cat /tmp/guard; exit 1; }
 mkfifo -m 666 /tmp/in; exec 3<>/tmp/in
 as timeout 60 $gpuslice run --sim=gb10 --memory=8GiB --name=theirs -- sh -c \
-    'echo $GPUSLICE_CONFIG > /tmp/config; exec /tmp/holder 5368709120 < /tmp/in' \
+    'echo $GPUSLICE_CONFIG > /tmp/config; echo $$ > /tmp/theirs; exec /tmp/holder 5368709120 < /tmp/in' \
     > /tmp/said 2>&1 &
 when grep -q holds /tmp/said
 sleep 1000 & victim=$!
@@ -28,6 +28,14 @@ sed -e 's/"memory": *[0-9]*/"memory": 1/g' -e 's/"name": *"theirs"/"name": "forg
     -e 's/"promise": *"[^"]*",//' "$(cat /tmp/config)" > /tmp/forged.json
 chown 65534 /tmp/forged.json
 as ln -s /tmp/forged.json "${registry%/*}/forged-$victim"
+# A third entry: its promise is a pipe without a writer.
+promises=$(as sh -c 'grep -o "\"promise\": *\"[^\"]*\"" "$(cat /tmp/config)"' | cut -d'"' -f4)
+id=${promises##*/}; id=${id#*.}
+as mkfifo "${promises%/*}/1.$id" 2> /dev/null || as mkfifo "${promises%/*}/trap.$id"
+for pipe in "${promises%/*}"/*; do [ -p "$pipe" ] && sed -e "s|\"promise\": *\"[^\"]*\"|\"promise\": \"$pipe\"|" \
+    -e 's/"name": *"theirs"/"name": "trap"/' "$(cat /tmp/config)" > /tmp/trap.json; done
+chown 65534 /tmp/trap.json; grep -c promise /tmp/trap.json
+as ln -s /tmp/trap.json "${registry%/*}/trap-$(cat /tmp/theirs)"
 $gpuslice status forged --json
 write() { printf 'MemTotal: %9d kB\nMemFree: %9d kB\nMemAvailable: %9d kB\n' 100000000 $1 $1 > /tmp/meminfo; }
 write 90000000
@@ -37,7 +45,7 @@ when grep -q 'acts when' /tmp/guard
 write 12000000
 sleep 2.5
 write 1000000
-when grep -q 'slice forged' /tmp/guard
+when grep -q 'slice forged' /tmp/guard || cat /tmp/guard
 sleep 0.2
 kill -0 $victim && echo "victim $victim lives"
 cat /tmp/guard

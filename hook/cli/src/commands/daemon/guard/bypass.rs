@@ -57,7 +57,10 @@ pub(crate) fn suspects(slices: &[SliceStatus], slack: u64) -> Vec<Suspect> {
         for device in &slice.devices {
             let suspect = |pid, name: Option<&String>, bytes, has_library| Suspect {
                 slice: shown_name(&slice.name, &slice.file),
-                user: slice.user.map(|user| user.0),
+                user: slice
+                    .user
+                    .filter(|_| slice.containers.is_empty())
+                    .map(|user| user.0),
                 containers: slice.containers.iter().map(|one| one.pid).collect(),
                 pid,
                 name: name.cloned().unwrap_or_else(|| "?".to_owned()),
@@ -110,6 +113,10 @@ impl Cases {
         let mut due = Vec::new();
         for suspect in found {
             let key = (suspect.pid, suspect.device.clone());
+            // A process in a slice within a slice is found in both.
+            if open.contains_key(&key) {
+                continue;
+            }
             let mut case = self.open.get(&key).copied().unwrap_or(Case {
                 samples: 0,
                 taken: None,

@@ -1,10 +1,11 @@
-//! `gpusliced --guard`: sees what slips past a slice, and acts before a machine with unified memory
-//! stops to respond.
+//! `gpusliced --guard`: sees what escapes a slice, and acts before a machine with unified memory stops
+//! responding.
 //! Touches: everything that its two threads touch; its own scheduling and memory locks.
-//! Law: it signals only what the configuration allows. Its failure never changes a slice.
+//! Law: it signals only what the configuration allows. If it fails, slices are unaffected.
 
 mod bypass;
 mod candidates;
+mod cheap;
 mod lever;
 mod memory;
 pub(super) mod settings;
@@ -12,8 +13,9 @@ pub(crate) mod state;
 mod steps;
 mod survey;
 
+use crate::base::oom;
 use crate::runs::host_memory;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use gpuslice_config::slice::host_reserve;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
@@ -22,8 +24,9 @@ use memory::rungs::Rungs;
 use memory::watch::{Host, Watch};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use settings::{Memory, Settings};
-use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::mpsc::sync_channel;
 use survey::{Channels, Survey};
 
@@ -42,20 +45,32 @@ pub(super) fn main(
     meminfo: &Path,
     tell: fn(&str),
 ) -> anyhow::Result<()> {
-    let channels = match settings.memory {
-        Memory::Off => None,
-        Memory::Warn | Memory::Act => Some(watch(&settings, &places, meminfo, tell)?),
-    };
-    if settings.bypass.is_some() {
+    let host = Host::open(meminfo).ok();
+    let mut survey = Survey::new(places, settings, host, tell);
+    survey.survey();
+    let memory = survey
+        .settings
+        .memory
+        .unwrap_or_else(|| survey.memory_by_gpus());
+    if memory == Memory::Off && survey.settings.bypass.is_none() {
+        bail!("there is nothing to do: memory and bypass in [guard] are off");
+    }
+    if memory != Memory::Off {
+        let acts = memory == Memory::Act;
+        let channels = watch(&survey.settings, acts, &survey.places, meminfo, tell)?;
+        survey = survey.with(channels, acts);
+    }
+    if survey.settings.bypass.is_some() {
         tell("compares what the driver reports with what slices count");
     }
-    Survey::new(places, settings, channels).run(tell);
-    Ok(())
+    survey.run();
+    bail!("the watching thread has ended")
 }
 
 /// Starts the watching thread.
 fn watch(
     settings: &Settings,
+    acts: bool,
     places: &HostPaths,
     meminfo: &Path,
     tell: fn(&str),
@@ -66,7 +81,8 @@ fn watch(
     let reserve = policy.and_then(|policy| policy.reserve);
     let reserve = settings.reserve.or(reserve);
     let reserve = reserve.unwrap_or(host_reserve::default_reserve(total));
-    let acts = settings.memory == Memory::Act;
+    let reserve = check(reserve, total)?;
+    let (level, slope): (Arc<AtomicU64>, Arc<AtomicI64>) = Default::default();
     let (notes_in, notes) = sync_channel(NOTES);
     let (fresh, fresh_out) = sync_channel(1);
     // One more than candidates in flight, so that the watching thread never waits.
@@ -78,13 +94,17 @@ fn watch(
         fresh: fresh_out,
         spent: spent_in,
         notes: notes_in,
+        level: Arc::clone(&level),
+        slope: Arc::clone(&slope),
     };
     stay_runnable(tell);
     open_many();
     let thread = std::thread::Builder::new().name("guard-watch".to_owned());
     thread
         .spawn(move || {
-            run_first();
+            if !run_first() {
+                tell("the watching thread has no real-time priority (this needs CAP_SYS_NICE)");
+            }
             watch.run();
         })
         .context("cannot start the watching thread")?;
@@ -97,19 +117,32 @@ fn watch(
         notes,
         fresh,
         spent,
+        level,
+        slope,
     })
+}
+
+/// Checks a reserve: with too large a one, everybody who may get a signal would get one.
+fn check(reserve: Bytes, total: Bytes) -> anyhow::Result<Bytes> {
+    if reserve == Bytes::ZERO || reserve.get() > total.get() / 2 {
+        bail!(
+            "a reserve of {reserve} is not possible on a host of {total}: give more than 0 and at \
+             most half (reserve in [guard], or in config.toml)"
+        );
+    }
+    Ok(reserve)
 }
 
 /// Keeps this process in memory, and away from the kernel's own OOM killer. What is not allowed is
 /// told: the guard then works, but may be too late.
 fn stay_runnable(tell: fn(&str)) {
-    if fs::write("/proc/self/oom_score_adj", "-1000").is_err() {
-        tell("the kernel's OOM killer may choose this process (it takes CAP_SYS_RESOURCE)");
+    if oom::never_choose_me().is_err() {
+        tell("the kernel's OOM killer may choose this process (this needs CAP_SYS_RESOURCE)");
     }
     // SAFETY: mlockall changes only where this process's pages are kept.
     let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
     if locked != 0 {
-        tell("its memory is not locked (it takes CAP_IPC_LOCK, or LimitMEMLOCK=infinity)");
+        tell("its memory is not locked (this needs CAP_IPC_LOCK, or LimitMEMLOCK=infinity)");
     }
 }
 
@@ -122,10 +155,10 @@ fn open_many() {
     }
 }
 
-/// Lets the calling thread run before ordinary ones. It sleeps most of the time.
-fn run_first() {
-    let mut lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: 0 is the calling thread, and the parameters live during the call. Without the right to
-    // do so, the thread runs as others do.
-    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw mut lowest) };
+/// Gives the calling thread a real-time priority. It sleeps most of the time. Returns whether that is
+/// allowed.
+fn run_first() -> bool {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is the calling thread, and the parameters live during the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0 }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// What the guard does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
-    /// What is done when a machine with unified memory runs short.
-    pub(crate) memory: Memory,
+    /// What is done when the host runs short; None to warn, if a GPU shares its memory.
+    pub(crate) memory: Option<Memory>,
     /// The reserve R of the host; None for that of the policy, or its default.
     pub(crate) reserve: Option<Bytes>,
     /// The highest step against processes that hold memory beyond their slice; None to look for none.
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) programs: Vec<String>,
 }
 
-/// What is done when a machine with unified memory runs short.
+/// What is done when the host runs short of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Memory {
@@ -75,7 +75,7 @@ pub(crate) enum SettingsError {
         source: ParseBytesError,
     },
     /// A time that is negative or too long.
-    #[error("step_seconds in [guard]: {0} is not a time")]
+    #[error("step_seconds in [guard]: {0} is not a number of seconds")]
     Pause(f64),
     /// The name of a program that no process can have.
     #[error(
@@ -105,7 +105,7 @@ impl TryFrom<Written> for Settings {
             return Err(SettingsError::Program(wrong.clone()));
         }
         Ok(Settings {
-            memory: written.memory.unwrap_or(Memory::Warn),
+            memory: written.memory,
             reserve: size("reserve", written.reserve)?,
             bypass: match written.bypass {
                 Some(Bypass::Off) => None,
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn without_keys_the_guard_only_warns() {
         let settings = read("").unwrap();
-        assert_eq!(settings.memory, Memory::Warn);
+        assert_eq!(settings.memory, None);
         assert_eq!(settings.bypass, Some(Step::Warn));
         assert_eq!((settings.slack, settings.reserve), (Bytes::mib(256), None));
         assert_eq!(settings.programs, Vec::<String>::new());
@@ -145,7 +145,7 @@ mod tests {
         let text = "memory = \"act\"\nreserve = \"4GiB\"\nbypass = \"kill\"\nslack = \"1GiB\"\n\
                     step_seconds = 0.5\n[host]\nprograms = [\"python3\"]\n";
         let settings = read(text).unwrap();
-        assert_eq!(settings.memory, Memory::Act);
+        assert_eq!(settings.memory, Some(Memory::Act));
         assert_eq!(settings.bypass, Some(Step::Kill));
         assert_eq!(settings.reserve, Some(Bytes::gib(4)));
         assert_eq!(settings.slack, Bytes::gib(1));
@@ -160,7 +160,7 @@ mod tests {
             ("memory = \"kill\"", "unknown variant `kill`"),
             ("reserve = \"8Q\"", "reserve in [guard]"),
             ("slack = \"1Q\"", "slack in [guard]"),
-            ("step_seconds = -1.0", "-1 is not a time"),
+            ("step_seconds = -1.0", "-1 is not a number of seconds"),
             (
                 "[host]\nprograms = [\"/bin/x\"]",
                 "is not the name of a program",

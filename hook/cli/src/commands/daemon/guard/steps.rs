@@ -4,6 +4,7 @@
 
 use super::bypass::{Step, Suspect};
 use super::lever::{self, Group, Lever};
+use crate::base::text;
 use crate::commands::status::process::Processes;
 use crate::runs::process::Process;
 use crate::runs::recording;
@@ -31,7 +32,7 @@ pub(super) fn take(
         device,
         ..
     } = suspect;
-    let bytes = Bytes::new(suspect.bytes);
+    let (name, bytes) = (text::printable(name), Bytes::new(suspect.bytes));
     let why = match suspect.has_library {
         false => "it has not loaded libgpuslice.so",
         true => "the library has not counted it",
@@ -43,8 +44,8 @@ pub(super) fn take(
         Step::Kill => signal(suspect, processes, Signal::SIGKILL),
     };
     let message = format!(
-        "process {name} (pid {pid}) of slice {slice} holds {bytes} on {device} beyond its slice: \
-         {why}{sent}"
+        "process {name} (pid {pid}) of slice {slice} holds {bytes} on {device} that its \
+         slice does not count: {why}{sent}"
     );
     tell(&message);
     write(&Event {
@@ -109,11 +110,7 @@ fn signal(suspect: &Suspect, processes: &Processes, signal: Signal) -> String {
         open(suspect.pid, suspect.user, processes).and_then(|process| process.signal(signal));
     match sent {
         Ok(()) => format!("; it got {}", signal.as_str()),
-        Err(error) => format!(
-            "; it could not be sent {}: {}",
-            signal.as_str(),
-            error.desc()
-        ),
+        Err(error) => format!("; {} could not be sent: {}", signal.as_str(), error.desc()),
     }
 }
 

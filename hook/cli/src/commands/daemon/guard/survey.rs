@@ -6,9 +6,10 @@
 
 use super::bypass::{self, Cases, Step};
 use super::candidates;
+use super::cheap::Cheap;
 use super::memory::candidate::Candidate;
 use super::memory::rungs::Level;
-use super::memory::watch::{Note, What};
+use super::memory::watch::{Host, Note, What};
 use super::settings::{Memory, Settings};
 use super::state::{self, GuardState};
 use super::steps::{self, Denied};
@@ -17,11 +18,11 @@ use crate::commands::status::model::SliceStatus;
 use crate::commands::status::process::Processes;
 use crate::commands::status::snapshot::Snapshot;
 use crate::commands::status::snapshot::refresh::Ledgers;
-use crate::driver::memory_watch::{MemoryWatch, Used};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::{Event, EventKind};
-use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,33 +30,35 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const OFTEN: Duration = Duration::from_millis(500);
 /// The shortest time between two snapshots.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The shortest time between snapshots for which there is no reason.
+/// The shortest and the longest time between snapshots for which there is no reason.
 const IDLE: Duration = Duration::from_secs(5);
-/// Without a reason, snapshots take this part of a core at most: one in two thousand.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Between these, snapshots without a reason take this part of a core: one in two thousand.
 const SHARE: u32 = 2000;
-/// The longest wait for the cheap figure, and the time after which the driver counts as silent.
-const WAIT: Duration = Duration::from_millis(200);
-const PATIENCE: Duration = Duration::from_secs(3);
-/// A driver that was silent is asked again after this time.
-const PAUSE: Duration = Duration::from_secs(30);
-/// The state is written again after so many seconds, even if it is the same.
+/// The state is written again at least this often, in seconds.
 const PUBLISH_AGAIN: u64 = 5;
-/// Caches are dropped at most so often.
+/// The bytes in a second by which the memory must fall to be a reason for a snapshot near the reserve.
+const FALLING: i64 = 64 << 20;
+/// Caches are dropped at most this often.
 const DROP_AGAIN: Duration = Duration::from_secs(10);
 
 /// The surveying thread's state.
 pub(crate) struct Survey {
     pub(crate) places: HostPaths,
     pub(crate) settings: Settings,
-    /// The watching thread's notes; None if there is no watching thread.
-    pub(crate) watch: Option<Channels>,
+    tell: fn(&str),
+    /// The channels to the watching thread; None if there is none.
+    watch: Option<Channels>,
+    /// Whether the watching thread sends signals.
+    acts: bool,
     drivers: Drivers,
     ledgers: Ledgers,
     snapshot: Snapshot,
     taken: Option<Taken>,
     cases: Cases,
     cheap: Cheap,
-    level: Level,
+    /// Whether the drivers were asked before.
+    has_asked: bool,
     dropped: Option<Instant>,
     state: GuardState,
     /// The state that was written last.
@@ -69,39 +72,39 @@ pub(crate) struct Channels {
     pub(crate) notes: Receiver<Note>,
     pub(crate) fresh: SyncSender<Vec<Candidate>>,
     pub(crate) spent: Receiver<Vec<Candidate>>,
+    /// The level of the last sample, and its slope.
+    pub(crate) level: Arc<AtomicU64>,
+    pub(crate) slope: Arc<AtomicI64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     at: Instant,
-    cost: Duration,
-}
-
-/// The cheap figure, and what it was compared with.
-#[derive(Debug, Default)]
-struct Cheap {
-    child: Option<MemoryWatch>,
-    silent: Option<Instant>,
-    /// The lowest figure since the last comparison with the ledgers.
-    seen: Used,
-    /// The part of the figure that no ledger explained at the last snapshot.
-    unexplained: BTreeMap<String, u64>,
+    /// The time that it took; none for the first one, which asks CUDA.
+    cost: Option<Duration>,
 }
 
 impl Survey {
     /// A survey that has seen nothing yet.
-    pub(crate) fn new(places: HostPaths, settings: Settings, watch: Option<Channels>) -> Survey {
+    pub(crate) fn new(
+        places: HostPaths,
+        settings: Settings,
+        host: Option<Host>,
+        tell: fn(&str),
+    ) -> Survey {
         Survey {
             places,
             settings,
-            watch,
+            tell,
+            watch: None,
+            acts: false,
             drivers: Drivers::default(),
             ledgers: Ledgers::default(),
             snapshot: Snapshot::default(),
             taken: None,
             cases: Cases::default(),
-            cheap: Cheap::default(),
-            level: Level::Calm,
+            cheap: Cheap::of(host),
+            has_asked: false,
             dropped: None,
             state: GuardState {
                 schema: 1,
@@ -112,17 +115,44 @@ impl Survey {
         }
     }
 
+    /// What is done about the host's memory unless it is configured: it is watched if a GPU shares it,
+    /// or if the driver does not say.
+    pub(crate) fn memory_by_gpus(&self) -> Memory {
+        let cards = &self.snapshot.cards;
+        match cards.is_empty() || cards.iter().any(|card| card.unified) {
+            true => Memory::Warn,
+            false => Memory::Off,
+        }
+    }
+
+    /// Works with a watching thread from now on.
+    pub(crate) fn with(mut self, watch: Channels, acts: bool) -> Survey {
+        (self.watch, self.acts) = (Some(watch), acts);
+        // It needs candidates at once.
+        self.taken = None;
+        self
+    }
+
     /// Works until the watching thread ends.
-    pub(crate) fn run(mut self, tell: fn(&str)) {
+    pub(crate) fn run(mut self) {
         loop {
+            if self.is_due() {
+                self.survey();
+            }
+            self.publish();
             if !self.hear() {
                 return;
             }
-            if self.is_due() {
-                self.survey(tell);
-            }
-            self.publish();
         }
+    }
+
+    /// The level of the host's memory.
+    fn level(&self) -> u64 {
+        let level = self
+            .watch
+            .as_ref()
+            .map(|watch| watch.level.load(Ordering::Relaxed));
+        level.unwrap_or(0)
     }
 
     /// Waits for the next turn, and records what the watching thread has told meanwhile. Returns
@@ -153,14 +183,9 @@ impl Survey {
     fn record(&mut self, note: &Note) {
         let mut event = Event::now(EventKind::Guard, "", note.line.text().to_owned());
         match note.what {
-            What::Level(level) => {
-                self.level = level;
-                if level >= Level::Short && self.settings.memory == Memory::Act {
-                    self.drop_caches();
-                }
-            }
+            What::Level(_) | What::Nobody => {}
             What::Acted { killed, pid, bytes } => {
-                if self.settings.memory == Memory::Act {
+                if self.acts {
                     self.count(killed);
                 }
                 event.pid = i32::try_from(pid).ok();
@@ -169,7 +194,6 @@ impl Survey {
                 let slice = self.snapshot.slices.iter().find(has);
                 event.slice = slice.map(|slice| slice.name.clone()).unwrap_or_default();
             }
-            What::Nobody => {}
         }
         steps::write(&event);
     }
@@ -179,7 +203,7 @@ impl Survey {
     fn publish(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default().as_secs();
-        self.state.level = self.level as u64;
+        self.state.level = self.level();
         let is_recent = now.saturating_sub(self.published.seen) < PUBLISH_AGAIN;
         self.state.seen = self.published.seen;
         if is_recent && self.state == self.published {
@@ -198,86 +222,49 @@ impl Survey {
         *counter = counter.saturating_add(1);
     }
 
-    /// Drops caches of the kernel and of drivers that have registered a shrinker. The driver's pools
-    /// of freed pages are in no figure of available memory.
+    /// Drops caches of the kernel and of drivers that have registered a shrinker: the driver's pools of
+    /// freed pages are in no figure of available memory. It may take seconds, so a thread does it.
     fn drop_caches(&mut self) {
-        if self.dropped.is_some_and(|at| at.elapsed() < DROP_AGAIN) {
+        let is_short = self.acts && self.level() >= Level::Short as u64;
+        if !is_short || self.dropped.is_some_and(|at| at.elapsed() < DROP_AGAIN) {
             return;
         }
         self.dropped = Some(Instant::now());
         // 2 is slab caches: page cache counts as available already.
-        let _ = fs::write("/proc/sys/vm/drop_caches", "2");
+        let drop = || drop(fs::write("/proc/sys/vm/drop_caches", "2"));
+        let _ = std::thread::Builder::new().spawn(drop);
     }
 
     /// Whether there is a reason for a snapshot.
     fn is_due(&mut self) -> bool {
+        self.drop_caches();
         let Some(taken) = self.taken else { return true };
         let age = taken.at.elapsed();
         if age < SHORTEST {
             return false;
         }
+        let falls = |watch: &Channels| watch.slope.load(Ordering::Relaxed) > FALLING;
+        let is_short = self.level() >= Level::Short as u64
+            || self.level() >= Level::Warn as u64 && self.watch.as_ref().is_some_and(falls);
         let highest = self.settings.bypass.unwrap_or(Step::Warn);
-        if self.level > Level::Calm || self.cases.is_waiting(highest) {
+        if is_short || self.cases.is_waiting(highest) {
             return true;
         }
-        if self.settings.bypass.is_some() && self.has_grown() {
-            return true;
-        }
-        age >= IDLE.max(taken.cost.saturating_mul(SHARE))
-    }
-
-    /// Whether a GPU has more memory in use than the ledgers and the last snapshot explain.
-    fn has_grown(&mut self) -> bool {
-        let Some(used) = self.used() else {
-            return false;
-        };
         let slack = self.settings.slack.get();
-        let grew = |uuid: &String, used: u64| {
-            let seen = self.cheap.seen.get(uuid).copied();
-            seen.is_none_or(|seen| used > seen.saturating_add(slack / 2))
-        };
-        let has_grown = used.iter().any(|(uuid, used)| grew(uuid, *used));
-        for (uuid, now) in &used {
-            let seen = self.cheap.seen.entry(uuid.clone()).or_insert(*now);
-            *seen = (*seen).min(*now);
+        let (snapshot, ledgers) = (&mut self.snapshot, &mut self.ledgers);
+        if self.settings.bypass.is_some() && self.cheap.has_grown(snapshot, ledgers, slack) {
+            return true;
         }
-        if !has_grown {
-            return false;
-        }
-        self.ledgers.refresh(&mut self.snapshot);
-        self.cheap.seen.clone_from(&used);
-        self.snapshot.cards.iter().any(|card| {
-            let used = used.get(&card.device).copied().unwrap_or(0);
-            let unexplained = used.saturating_sub(card.in_slices);
-            let before = self.cheap.unexplained.get(&card.device).copied();
-            unexplained > before.unwrap_or(0).saturating_add(slack)
-        })
+        let pause = taken.cost.map_or(IDLE, |cost| cost.saturating_mul(SHARE));
+        age >= pause.clamp(IDLE, LONGEST)
     }
 
-    /// Asks for the cheap figure.
-    fn used(&mut self) -> Option<Used> {
-        if self.cheap.silent.is_some_and(|at| at.elapsed() < PAUSE) {
-            return None;
-        }
-        if self.cheap.child.is_none() {
-            self.cheap.child = MemoryWatch::start().ok();
-        }
-        match self.cheap.child.as_mut()?.ask(WAIT, PATIENCE) {
-            Ok(used) => used,
-            Err(_) => {
-                // Snapshots without a reason go on.
-                self.cheap.child = None;
-                self.cheap.silent = Some(Instant::now());
-                None
-            }
-        }
-    }
-
-    fn survey(&mut self, tell: fn(&str)) {
-        let start = Instant::now();
+    /// Takes a snapshot, and does what follows from it.
+    pub(crate) fn survey(&mut self) {
+        let (start, tell) = (Instant::now(), self.tell);
         let processes = Processes::default();
         self.snapshot = Snapshot::take(&self.places, &processes, &mut self.drivers);
-        self.remember();
+        self.cheap.remember(&self.snapshot);
         if let Some(highest) = self.settings.bypass {
             let slack = self.settings.slack.get();
             let found = bypass::suspects(&self.snapshot.slices, slack);
@@ -300,16 +287,8 @@ impl Survey {
         }
         self.taken = Some(Taken {
             at: start,
-            cost: start.elapsed(),
+            cost: self.has_asked.then(|| start.elapsed()),
         });
-    }
-
-    /// Remembers what no ledger explains.
-    fn remember(&mut self) {
-        for card in &self.snapshot.cards {
-            let unexplained = card.used.unwrap_or(0).saturating_sub(card.in_slices);
-            let known = self.cheap.unexplained.entry(card.device.clone());
-            *known.or_default() = unexplained;
-        }
+        self.has_asked = true;
     }
 }

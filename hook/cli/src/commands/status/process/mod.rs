@@ -18,6 +18,7 @@ pub(super) use read::{Environment, Start, command_line};
 pub(crate) use read::{name, variable};
 
 use gpuslice_host::machine::process::ProcessId;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 use read::{boot_time, read_all};
 use std::cell::{OnceCell, RefCell};
@@ -26,6 +27,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A process that has mapped a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,24 @@ pub(crate) struct Processes {
     has_mapped: RefCell<BTreeMap<u32, (FileId, bool)>>,
     environments: RefCell<BTreeMap<u32, Option<Rc<Environment>>>>,
     boot: OnceCell<Option<u64>>,
+    made: Made,
+}
+
+/// The moment at which a list of processes was begun, in clock ticks since the machine started.
+#[derive(Debug)]
+struct Made(u64);
+
+impl Default for Made {
+    fn default() -> Made {
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME);
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+        let ticks = ticks
+            .and_then(|ticks| u64::try_from(ticks).ok())
+            .unwrap_or(100);
+        let now = now.map_or(Duration::MAX, Duration::from);
+        let part = u64::from(now.subsec_millis()).saturating_mul(ticks) / 1000;
+        Made(now.as_secs().saturating_mul(ticks).saturating_add(part))
+    }
 }
 
 impl Processes {
@@ -79,10 +99,15 @@ impl Processes {
         self.fact(pid, |facts| facts.user)
     }
 
-    /// Checks whether the number of a process is still that of the process that was listed here.
+    /// Checks whether the number of a process is still that of the process that was listed here: it
+    /// started before the list was made.
     pub(crate) fn is_still(&self, pid: u32) -> bool {
-        let known = self.fact(pid, Facts::clone);
-        known.is_some() && known == Facts::of(pid)
+        let number = i32::try_from(pid).ok();
+        let started = number
+            .and_then(ProcessId::of)
+            .map(|process| process.start_time);
+        let is_listed = self.fact(pid, |_| ()).is_some();
+        is_listed && started.is_some_and(|started| started <= self.made.0)
     }
 
     /// Checks whether a process has the same number here and in its own namespace.

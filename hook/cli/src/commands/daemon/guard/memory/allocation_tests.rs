@@ -66,7 +66,7 @@ fn from_calm_to_a_signal_nothing_is_allocated() {
             allowance: 0,
             pids: vec![pid],
         };
-        Candidate::open(begin, Some(&path), |_| true).unwrap()
+        Candidate::open(begin, File::open(&path).ok(), |_| true).unwrap()
     };
     let (notes_in, notes) = sync_channel(64);
     let (fresh_in, fresh) = sync_channel(1);
@@ -78,6 +78,8 @@ fn from_calm_to_a_signal_nothing_is_allocated() {
         fresh,
         spent,
         notes: notes_in,
+        level: std::sync::Arc::default(),
+        slope: std::sync::Arc::default(),
     };
     let mut state = State::new();
     let mut at = Duration::ZERO;

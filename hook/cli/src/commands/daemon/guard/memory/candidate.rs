@@ -10,7 +10,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::Duration;
 
 /// The most processes of one candidate. Those that hold device memory come first.
@@ -91,18 +90,18 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 impl Candidate {
-    /// Opens what measuring and signalling need. `is_it` checks that a process is still the one that
+    /// Opens what measuring and signalling need. `promise` is the file of its promise. `is_it` checks that a process is still the one that
     /// was listed. None if none is.
     pub(crate) fn open(
         begin: Begin,
-        promise: Option<&Path>,
+        promise: Option<File>,
         is_it: impl Fn(u32) -> bool,
     ) -> Option<Candidate> {
         let pids = begin.pids.iter().take(MEMBERS);
         let members = pids.filter_map(|pid| Member::open(*pid, &is_it));
         let members: Vec<Member> = members.collect();
         (!members.is_empty()).then(|| Candidate {
-            promise: promise.and_then(|path| File::open(path).ok()),
+            promise,
             members,
             past: [0; KEPT],
             measured: 0,
@@ -152,6 +151,7 @@ impl Candidate {
     /// Takes over the measurements of an earlier candidate for the same processes.
     pub(crate) fn continue_from(&mut self, earlier: &Candidate) {
         (self.past, self.measured) = (earlier.past, earlier.measured);
+        self.bytes = earlier.bytes.max(self.begin.device);
     }
 
     /// What is known of it, by the last measurement.

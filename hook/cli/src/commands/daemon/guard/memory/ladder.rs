@@ -50,6 +50,30 @@ fn longest(bytes: u64) -> Duration {
 }
 
 impl Ladder {
+    /// Forgets the chosen candidate once it can give nothing back any more. One that was asked to end
+    /// may still do so.
+    fn forget<I: Iterator<Item = (u64, Facts)>>(
+        &mut self,
+        at: Duration,
+        candidates: impl Fn() -> I,
+    ) {
+        let Some(chosen) = &mut self.chosen else {
+            return;
+        };
+        let lives = candidates().any(|(id, facts)| id == chosen.id && !facts.is_gone);
+        let is_over = match (chosen.killed, lives) {
+            (Some(killed), true) => at.saturating_sub(killed) >= longest(chosen.bytes),
+            (None, true) => at.saturating_sub(chosen.asked) >= PATIENCE,
+            (_, false) => {
+                let gone = *chosen.gone.get_or_insert(at);
+                at.saturating_sub(gone) >= RETURNING
+            }
+        };
+        if is_over {
+            self.chosen = None;
+        }
+    }
+
     /// Decides at a moment. Each candidate has an id that stays the same.
     pub(crate) fn decide<I: Iterator<Item = (u64, Facts)>>(
         &mut self,
@@ -59,11 +83,7 @@ impl Ladder {
     ) -> Action {
         if verdict.level < Level::Terminate {
             self.nobody = false;
-            // One that was asked to end may still do so, and is not forgotten at once.
-            let is_over = |one: &Chosen| at.saturating_sub(one.asked) >= PATIENCE;
-            self.chosen = self
-                .chosen
-                .filter(|one| one.killed.is_none() && !is_over(one));
+            self.forget(at, &candidates);
             return Action::None;
         }
         if let Some(mut chosen) = self.chosen {
@@ -138,6 +158,7 @@ mod tests {
         Verdict {
             level,
             slope,
+            is_pressure: false,
             next: Duration::ZERO,
         }
     }

@@ -28,8 +28,18 @@ impl Line {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Writes the line to standard error, with one system call.
+    /// Writes the line to standard error, unless nobody reads there at the moment: journald may wait
+    /// for memory itself.
     pub(crate) fn tell(&self) {
+        let mut wanted = libc::pollfd {
+            fd: libc::STDERR_FILENO,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one element, which lives during the call. A timeout of 0 never waits.
+        if unsafe { libc::poll(&raw mut wanted, 1, 0) } != 1 {
+            return;
+        }
         // SAFETY: the buffer is this long. Standard error may be closed: then nobody wants the line.
         let _ =
             unsafe { libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.length) };

@@ -47,13 +47,17 @@ pub(crate) struct Verdict {
     pub(crate) level: Level,
     /// The bytes by which the available memory shrinks in a second; negative if it grows.
     pub(crate) slope: i64,
+    /// Whether only the memory pressure warns.
+    pub(crate) is_pressure: bool,
     /// The time until the next sample.
     pub(crate) next: Duration,
 }
 
 /// The interval of samples while there is enough memory.
 pub(crate) const SLOW: Duration = Duration::from_millis(250);
-/// The interval while the host is near its reserve.
+/// The interval near the reserve, where a machine may stay for days.
+const STEADY: Duration = Duration::from_millis(50);
+/// The interval while the memory shrinks and will not last long.
 const NEAR: Duration = Duration::from_millis(10);
 /// The interval below the reserve.
 const BELOW: Duration = Duration::from_millis(5);
@@ -125,12 +129,20 @@ impl Rungs {
         };
         let next = if available < self.reserve {
             BELOW
-        } else if self.is_near(available) || left(NEAR_SOON) {
+        } else if left(NEAR_SOON) {
             NEAR
+        } else if self.is_near(available) {
+            STEADY
         } else {
             SLOW
         };
-        Verdict { level, slope, next }
+        Verdict {
+            level,
+            slope,
+            // Processes may wait for other reasons than memory of the host.
+            is_pressure: level == Level::Warn && !self.is_near(available),
+            next,
+        }
     }
 
     fn is_near(&self, available: u64) -> bool {

@@ -15,6 +15,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -90,9 +92,17 @@ pub(crate) struct Watch {
     /// Candidates that the surveying thread drops.
     pub(crate) spent: SyncSender<Vec<Candidate>>,
     pub(crate) notes: SyncSender<Note>,
+    /// The level of the last sample, and its slope, for the surveying thread.
+    pub(crate) level: Arc<AtomicU64>,
+    pub(crate) slope: Arc<AtomicI64>,
 }
 
-/// Candidates are measured so often while the host is short of memory.
+/// A level must be lower for so long before another rise is told.
+const LASTING: Duration = Duration::from_secs(5);
+/// The most candidates that are named in one shortage while no signals are sent.
+const NAMED: usize = 16;
+
+/// Candidates are measured this often while the host is short of memory.
 const MEASURE: Duration = Duration::from_millis(100);
 /// Measurements before such a pause say nothing about growth.
 const OLD: Duration = Duration::from_millis(1500);
@@ -133,11 +143,20 @@ impl Watch {
                 }
             }
         }
-        self.tell_level(state, verdict, available);
+        self.tell_level(state, verdict, at, available);
         let candidates = &state.candidates;
         let all = || candidates.iter().map(|one| (one.id(), one.facts()));
         let action = state.ladder.decide(at, verdict, all);
-        self.act(&state.candidates, action, verdict, available);
+        if state.level == Level::Calm {
+            state.named = [0; NAMED];
+        }
+        self.act(
+            &state.candidates,
+            &mut state.named,
+            action,
+            verdict,
+            available,
+        );
         verdict
     }
 
@@ -160,12 +179,23 @@ impl Watch {
         let _ = self.spent.try_send(old);
     }
 
-    fn tell_level(&self, state: &mut State, verdict: Verdict, available: u64) {
+    /// Tells a rise of the level at once, and a fall only after it has lasted: around a threshold the
+    /// level changes with every sample.
+    fn tell_level(&self, state: &mut State, verdict: Verdict, at: Duration, available: u64) {
+        self.level.store(verdict.level as u64, Ordering::Relaxed);
+        self.slope.store(verdict.slope, Ordering::Relaxed);
+        if verdict.level >= state.level {
+            state.lower_since = None;
+        } else {
+            let since = *state.lower_since.get_or_insert(at);
+            if at.saturating_sub(since) < LASTING {
+                return;
+            }
+        }
         if verdict.level == state.level {
             return;
         }
         let was = std::mem::replace(&mut state.level, verdict.level);
-        // Levels change many times around a threshold: only a rise, and the return of calm, are told.
         if verdict.level < was && verdict.level != Level::Calm {
             return;
         }
@@ -173,6 +203,12 @@ impl Watch {
         let amount = Bytes::new(available);
         let _ = match verdict.level {
             Level::Calm => write!(line, "the host has enough memory again: {amount} available"),
+            Level::Warn if verdict.is_pressure => {
+                write!(
+                    line,
+                    "processes wait for memory, with {amount} of the host's available"
+                )
+            }
             level => write!(
                 line,
                 "the host is short of memory (level {}): {amount} available",
@@ -180,20 +216,27 @@ impl Watch {
             ),
         };
         if let (Ok(slope), true) = (u64::try_from(verdict.slope), verdict.slope > 0) {
-            let _ = write!(line, ", {} less in a second", Bytes::new(slope));
+            let _ = write!(line, ", falling by {} in a second", Bytes::new(slope));
         }
         self.note(What::Level(verdict.level), line);
     }
 
-    fn act(&self, candidates: &[Candidate], action: Action, verdict: Verdict, available: u64) {
+    fn act(
+        &self,
+        candidates: &[Candidate],
+        named: &mut [u64; NAMED],
+        action: Action,
+        verdict: Verdict,
+        available: u64,
+    ) {
         let (place, killed) = match action {
             Action::None => return,
             Action::Nobody => {
                 let mut line = Line::new();
                 let _ = write!(
                     line,
-                    "the host is short of memory ({} available), and no slice is beyond its promise; \
-                     nothing gets a signal. [guard.host] programs lists what may, outside of slices",
+                    "the host is short of memory ({} available), and nobody else may get a signal: \
+                     no slice is beyond its promise, and [guard.host] programs lists no other program",
                     Bytes::new(available)
                 );
                 return self.note(What::Nobody, line);
@@ -204,6 +247,14 @@ impl Watch {
         let Some(candidate) = candidates.get(place) else {
             return;
         };
+        if !self.acts {
+            let id = candidate.id();
+            let place = named.iter_mut().find(|known| [0, id].contains(known));
+            match place {
+                Some(known) if *known == 0 => *known = id,
+                _ => return,
+            }
+        }
         let sent = match (self.acts, killed) {
             (false, _) => 0,
             (true, false) => candidate.terminate(),
@@ -212,10 +263,10 @@ impl Watch {
         let facts = candidate.facts();
         let mut line = Line::new();
         let verb = match (self.acts, killed) {
-            (false, false) => "would ask to end",
-            (false, true) => "would kill",
-            (true, false) => "asks to end",
-            (true, true) => "kills",
+            (false, false) => "would send SIGTERM to",
+            (false, true) => "would send SIGKILL to",
+            (true, false) => "sends SIGTERM to",
+            (true, true) => "sends SIGKILL to",
         };
         let kind = if facts.is_slice { "slice" } else { "program" };
         let _ = write!(
@@ -226,11 +277,11 @@ impl Watch {
             Bytes::new(facts.bytes),
         );
         if facts.is_slice {
-            let _ = write!(line, " of a promise of {}", Bytes::new(facts.promised));
+            let _ = write!(line, " and was promised {}", Bytes::new(facts.promised));
         }
         let _ = write!(line, ": the host has {} available", Bytes::new(available));
         if let (Ok(slope), true) = (u64::try_from(verdict.slope), verdict.slope > 0) {
-            let _ = write!(line, ", {} less in a second", Bytes::new(slope));
+            let _ = write!(line, ", falling by {} in a second", Bytes::new(slope));
         }
         if self.acts {
             let noun = if sent == 1 { "process" } else { "processes" };
@@ -260,8 +311,13 @@ impl Watch {
 pub(crate) struct State {
     candidates: Vec<Candidate>,
     ladder: Ladder,
+    /// The level that was told last.
     level: Level,
+    /// The time since which the level has been lower than that.
+    lower_since: Option<Duration>,
     measured: Option<Duration>,
+    /// Who was named since the last calm, while no signals are sent.
+    named: [u64; NAMED],
     page: u64,
 }
 
@@ -272,7 +328,9 @@ impl State {
             candidates: Vec::new(),
             ladder: Ladder::default(),
             level: Level::Calm,
+            lower_since: None,
             measured: None,
+            named: [0; NAMED],
             page: page_size(),
         }
     }
