@@ -4,6 +4,7 @@
 //! a lock that another process waits for.
 
 use super::history_file::{self, LiveFile, RunHistory};
+use super::limit_changes::LimitChange;
 use super::refusal_command::RefusalCommand;
 use super::series::{Level, Point};
 use super::{RunStart, store_of, write};
@@ -116,12 +117,15 @@ impl Recorder {
         let snapshot = Snapshot::read_link(LEDGER, &mut self.place)?;
         let devices = self.history.run.devices.iter();
         let uuids: Vec<_> = devices.map(|one| one.device.parse().ok()).collect();
+        let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let before = limits_of(&self.history.run);
         for (uuid, limit) in snapshot.limits() {
             let index = uuids.iter().position(|known| *known == Some(uuid));
             if let Some(device) = index.and_then(|index| self.history.run.devices.get_mut(index)) {
                 device.limit = limit.get();
             }
         }
+        let after = limits_of(&self.history.run);
         let mut levels = vec![Level::default(); uuids.len()];
         for record in snapshot.slots() {
             let index = uuids
@@ -155,7 +159,9 @@ impl Recorder {
         for (known, level) in self.known.iter_mut().zip(&levels) {
             known.peak = known.peak.max(level.used);
         }
-        let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if before != after {
+            self.add_limits(at, before, after);
+        }
         let point = Point {
             at,
             devices: levels,
@@ -163,9 +169,24 @@ impl Recorder {
         if self.history.series.push(point.clone())
             && let Some(live) = &mut self.live
         {
-            live.add(&self.history.run, &self.history.series, &point);
+            live.add(&self.history, &point);
         }
         Ok(())
+    }
+
+    fn add_limits(&mut self, at: u64, before: Vec<u64>, after: Vec<u64>) {
+        let start = LimitChange {
+            at: 0,
+            limits: before,
+        };
+        let start = Some(start).filter(|_| self.history.limits.all().is_empty());
+        let change = LimitChange { at, limits: after };
+        for change in start.into_iter().chain([change]) {
+            self.history.limits.push(change.clone());
+            if let Some(live) = &mut self.live {
+                live.add_limits(&self.history, &change);
+            }
+        }
     }
 
     /// Writes a line for each device on which allocations were refused since its last line. A
@@ -231,6 +252,10 @@ impl Recorder {
         let _ = history_file::store(&self.store, &self.history);
         write(&self.store, &event);
     }
+}
+
+fn limits_of(run: &RunStart) -> Vec<u64> {
+    run.devices.iter().map(|device| device.limit).collect()
 }
 
 /// The length of the longest ledger.
