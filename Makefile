@@ -68,8 +68,8 @@ branches: build clients ## accounting, limits and races of the suite on every dr
 			budgets:: peers:: headroom:: cuda:: $$runtime_13 || exit 1; \
 	done
 
-law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
-	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test suite -- limits::law limits::kills
+law: build ## the ledger's law for LAW random programs (3000, ten minutes) and RESIZES resizes (10,000), and 20,000 SIGKILLs in the driver
+	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_RESIZES=$(or $(RESIZES),10000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test suite -- limits::law limits::resize limits::kills
 
 check-flaky: build clients containers ## the whole suite QUIET times (10), and BUSY times (5) beside four busy loops
 	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
