@@ -34,6 +34,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::slice::options::amount)]
     pub guarantee: Bytes,
 
+    /// Replace a hard limit of this size, which was set before; any other lower limit stays
+    #[arg(long, value_name = "SIZE")]
+    pub replace: Option<Bytes>,
+
     /// Use the GPU of a simulated machine, as in `gpuslice run`
     #[arg(long, value_name = "MACHINE")]
     pub sim: Option<String>,
@@ -44,7 +48,7 @@ The OCI hook calls this command for each container. It requires root, cgroup v2,
 nvmlDeviceSetMemoryLimits_v1 (R615, CUDA 13.4 or later). The driver has no limits for MIG instances,
 nor for GPUs that share the host's memory (GB10, Thor).
 
-A lower limit that is already set stays. Without --guarantee the soft limit is 0. A guarantee is
+A lower limit that is already set stays, unless --replace names it. Without --guarantee the soft limit is 0. A guarantee is
 added to dmem.min of every ancestor where the kernel has the dmem controller (6.14 or later), and
 the driver does not take it back when the cgroup is removed: set it to 0 before.";
 
@@ -69,12 +73,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
     let (uuid, memory) = (args.device.to_string(), args.memory.get().to_string());
     let guarantee = args.guarantee.get().to_string();
+    let replaced = args.replace.map_or(u64::MAX, Bytes::get).to_string();
     let arguments = [
         OsStr::new("driver-limit-probe"),
         args.cgroup.as_os_str(),
         uuid.as_ref(),
         memory.as_ref(),
         guarantee.as_ref(),
+        replaced.as_ref(),
     ];
     let answer = ask::child::<Answer>(&arguments, &vars, "setting the limit of a cgroup");
     let (answer, _) = answer.map_err(|error| match error {

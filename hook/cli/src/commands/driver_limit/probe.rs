@@ -22,6 +22,8 @@ pub struct Args {
     pub limit: u64,
     /// The soft limit in bytes.
     pub guarantee: u64,
+    /// A lower hard limit of this size is replaced.
+    pub replaced: u64,
 }
 
 /// The child's answer, as one line of JSON: the hard limit in force.
@@ -127,6 +129,9 @@ fn set(args: &Args) -> Answer {
             // distinguishes these.
             (before.softLimit, before.hardLimit) = (0, u64::MAX);
         }
+    }
+    if before.hardLimit == args.replaced {
+        before.hardLimit = u64::MAX;
     }
     let hard = args.limit.min(before.hardLimit);
     let limits = nvmlSetMemoryLimits_v1_t {

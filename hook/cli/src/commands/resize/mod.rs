@@ -1,10 +1,12 @@
 //! `gpuslice resize`: changes the limit of a running slice.
-//! Touches: what `status` touches; the slice's ledger and its record among the tenants; the event
+//! Touches: what `status` touches; the slice's ledger, and its records or its promise; the event
 //! file, standard output.
 //! Law: a command that fails has changed nothing, except with --wait: then the limit stays as low as
 //! it came.
 
 mod change;
+mod driver;
+mod holders;
 mod ledger;
 mod report;
 mod target;
@@ -27,7 +29,7 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// The slice, named by its name or the pid of one of its processes
+    /// The slice, named by its name, the pid of one of its processes, or the id of a container
     #[arg(value_name = "SLICE|PID")]
     pub slice: String,
 
@@ -70,15 +72,19 @@ over, it stays as low as it came.
 
 TOTAL is the limit less the headroom, so programs see it change. Programs that read TOTAL once, at
 their start, keep what they read: vLLM does not enlarge its cache, and allocators that reserve
-addresses by TOTAL reserve for the limit at their start.
+addresses by TOTAL reserve for the limit at their start. A slice with a maximum (gpuslice run
+--maximum) shows that as TOTAL from the start, and cannot be resized beyond it.
 
-Root can resize every user's run, other users their own. Slices of containers and slices on unified
-memory (GB10, Thor) cannot be resized: a container is created again with another
-gpuslice.io/memory.
+Root can resize every user's run and the slices of containers, other users their own runs. The
+annotations of a container stay as they are: a container that is started again has their limit.
+
+On unified memory (GB10, Thor) the slice's promise changes with its limit. What its programs hold
+there includes their host memory beyond the slice's allowance.
 
 Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or gpuslice itself failed.
 
-JSON: schema, name, pid, resized, devices [device, index, former_limit, limit, used], error.";
+JSON: schema, name, pid, resized, devices [device, index, former_limit, limit,
+restart_limit, used], error.";
 
 /// The interval between two looks at what is held.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -92,8 +98,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let now = Snapshot::take(&places, &Processes::default(), &mut Drivers::default());
     let chosen = status::choose(now.slices, &args.slice, true)?;
     let slice = target::only(chosen, &args.slice)?;
-    let targets = target::targets(&slice, &now.cards, args.device.as_ref(), args.size)?;
-    let mut change = Change::begin(&slice, targets)?;
+    let (device, cards) = (args.device.as_ref(), &now.cards);
+    let resized = target::find(&slice, cards, places, device, args.size)?;
+    let change = Change::begin(&slice, resized)?;
     let wait = Duration::from_secs(u64::from(args.wait));
     let outcome = change.carry_out(wait, INTERVAL);
     let report = report::Report::of(&slice, &change, outcome.as_ref().err());
