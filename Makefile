@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law guard check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ branches: build clients ## accounting, limits and races of the suite on every dr
 
 law: build ## the ledger's law for LAW random programs (3000, ten minutes) and RESIZES resizes (10,000), and 20,000 SIGKILLs in the driver
 	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_RESIZES=$(or $(RESIZES),10000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test suite -- limits::law limits::resize limits::kills
+
+guard: build ## the guard: a thousand signals in time, and its cost with 64 slices
+	$(CARGO) test --locked -p gpuslice --test cli -- guard:: --ignored --nocapture --test-threads 1
 
 check-flaky: build clients containers ## the whole suite QUIET times (10), and BUSY times (5) beside four busy loops
 	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
