@@ -213,9 +213,8 @@ fn recorded(machine: &Machine) -> u64 {
     record["devices"][0]["memory"].as_u64().unwrap()
 }
 
-#[test]
-fn a_killed_command_never_leaves_a_limit_above_the_record() {
-    let machine = card();
+/// Kills `gpuslice resize` of a slice of 12 GiB at any moment. `recorded` is what other slices count.
+fn killed_at_any_moment(machine: &Machine, recorded: impl Fn() -> u64) {
     let (child, config) = machine.slice(&["--memory=12GiB", "--name=llama"]);
     let config = config.to_str().unwrap();
     let ledger = crate::support::member::ledger_of(config);
@@ -229,7 +228,7 @@ fn a_killed_command_never_leaves_a_limit_above_the_record() {
     let mut sizes = std::collections::BTreeSet::new();
     for round in 0..60u64 {
         let size = format!("{}GiB", 2 + round * 7 % 20);
-        let mut command = gpuslice(&machine, &["resize", "llama", &size]);
+        let mut command = gpuslice(machine, &["resize", "llama", &size]);
         let mut resizing = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -239,14 +238,33 @@ fn a_killed_command_never_leaves_a_limit_above_the_record() {
         std::thread::sleep(Duration::from_micros(700 * round));
         resizing.kill().unwrap();
         resizing.wait().unwrap();
-        let (limit, record) = (in_force(), recorded(&machine));
+        let (limit, record) = (in_force(), recorded());
         assert!(limit <= record, "round {round}: {limit} of {record}");
         sizes.insert(limit);
     }
     assert!(sizes.len() > 2, "some commands were carried out: {sizes:?}");
-    assert_eq!(resize(&machine, &["llama", "5GiB"]).2, 0);
-    assert_eq!((in_force(), recorded(&machine)), (5 * GIB, 5 * GIB));
+    assert_eq!(resize(machine, &["llama", "5GiB"]).2, 0);
+    assert_eq!((in_force(), recorded()), (5 * GIB, 5 * GIB));
     end(child);
+}
+
+#[test]
+fn a_killed_command_never_leaves_a_limit_above_the_record() {
+    let machine = card();
+    killed_at_any_moment(&machine, || recorded(&machine));
+    machine.is_empty("tenants");
+}
+
+#[test]
+fn a_killed_command_never_leaves_a_limit_above_the_one_promise() {
+    let machine = Machine::new(&HERE, "gb10");
+    killed_at_any_moment(&machine, || {
+        let [promised] = promised(&machine, "llama")[..] else {
+            panic!("{:?}", machine.records("promises"));
+        };
+        promised
+    });
+    machine.is_empty("promises");
 }
 
 #[test]
