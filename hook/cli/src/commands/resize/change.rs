@@ -328,4 +328,4 @@ impl Change {
     }
 }
 
-const HINT: &str = "\n--wait SECONDS lowers the limit as its programs give memory back";
+const HINT: &str = "\n--wait TIME lowers the limit as its programs give memory back";

@@ -13,10 +13,10 @@ mod target;
 
 use crate::base::exit::{self, Status};
 use crate::base::{json, streams};
-use crate::commands::status;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::process::Processes;
 use crate::commands::status::snapshot::Snapshot;
+use crate::commands::{events, status};
 use crate::slice::options::limit;
 use change::Change;
 use gpuslice_config::words::device::Selector;
@@ -41,14 +41,10 @@ pub struct Args {
     #[arg(long, value_name = "GPU")]
     pub device: Option<Selector>,
 
-    /// If the slice holds more, wait this long for its programs to give memory back
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub wait: u32,
+    /// If the slice holds more, wait this long for its programs to give memory back: seconds, or a
+    /// time like 5min
+    #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0", hide_default_value = true)]
+    pub wait: Duration,
 
     /// Print JSON
     #[arg(long)]
@@ -86,6 +82,12 @@ Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or 
 JSON: schema, name, pid, resized, devices [device, index, former_limit, limit,
 restart_limit, used], error.";
 
+fn wait(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::from_secs).ok();
+    let wait = seconds.or_else(|| events::age(text));
+    wait.ok_or_else(|| "not a time (try 30, 30s or 5min)".to_owned())
+}
+
 /// The interval between two looks at what is held.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -101,8 +103,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let (device, cards) = (args.device.as_ref(), &now.cards);
     let resized = target::find(&slice, cards, places, device, args.size)?;
     let change = Change::begin(&slice, resized)?;
-    let wait = Duration::from_secs(u64::from(args.wait));
-    let outcome = change.carry_out(wait, INTERVAL);
+    let outcome = change.carry_out(args.wait, INTERVAL);
     let report = report::Report::of(&slice, &change, outcome.as_ref().err());
     report.record(&slice);
     let said = match args.json {

@@ -140,7 +140,7 @@ fn a_size_that_does_not_fit_changes_nothing_and_names_the_holders() {
     let own = crate::support::member::own_name();
     let message = format!(
         "gpuslice: the slice holds 5.00 GiB on {CARD}, more than 4.00 GiB:\n  {own} (pid {})  5.00 \
-         GiB\n--wait SECONDS lowers the limit as its programs give memory back\n",
+         GiB\n--wait TIME lowers the limit as its programs give memory back\n",
         std::process::id()
     );
     assert_eq!((out.as_str(), err, status), ("", message, 1));
@@ -159,7 +159,7 @@ fn with_wait_the_limit_comes_down_as_memory_is_given_back() {
     }
     let mut command = gpuslice(
         &machine,
-        &["resize", "llama", "2GiB", "--wait=60", "--json"],
+        &["resize", "llama", "2GiB", "--wait=1min", "--json"],
     );
     let waiting = command.stdout(Stdio::piped()).spawn().unwrap();
     let reaches = |wanted: u64| {
