@@ -1,6 +1,7 @@
 //! The limits of a run over time, as `gpuslice resize` has changed them.
 //! Touches: its arguments.
 
+use super::RunStart;
 use serde::{Deserialize, Serialize};
 
 /// The most changes that are kept. A run that is resized all the time keeps every second one.
@@ -43,6 +44,22 @@ impl LimitChanges {
         &self.0
     }
 
+    /// Adds what has changed at a time, and returns it. The first change follows one for the start.
+    pub(crate) fn add(&mut self, at: u64, before: Vec<u64>, after: Vec<u64>) -> Vec<LimitChange> {
+        if before == after {
+            return Vec::new();
+        }
+        let start = LimitChange {
+            at: 0,
+            limits: before,
+        };
+        let start = Some(start).filter(|_| self.0.is_empty());
+        let change = LimitChange { at, limits: after };
+        let changes: Vec<LimitChange> = start.into_iter().chain([change]).collect();
+        changes.iter().for_each(|change| self.push(change.clone()));
+        changes
+    }
+
     /// Adds a change. The first one is the start, with the limits at the start.
     pub(crate) fn push(&mut self, change: LimitChange) {
         self.0.push(change);
@@ -57,6 +74,12 @@ impl LimitChanges {
         });
         self.0.extend(last);
     }
+}
+
+/// The limits of a run's devices.
+#[must_use]
+pub(crate) fn limits_of(run: &RunStart) -> Vec<u64> {
+    run.devices.iter().map(|device| device.limit).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! a lock that another process waits for.
 
 use super::history_file::{self, LiveFile, RunHistory};
-use super::limit_changes::LimitChange;
+use super::limit_changes::limits_of;
 use super::refusal_command::RefusalCommand;
 use super::series::{Level, Point};
 use super::{RunStart, store_of, write};
@@ -159,8 +159,10 @@ impl Recorder {
         for (known, level) in self.known.iter_mut().zip(&levels) {
             known.peak = known.peak.max(level.used);
         }
-        if before != after {
-            self.add_limits(at, before, after);
+        let changes = self.history.limits.add(at, before, after);
+        if let Some(live) = &mut self.live {
+            let each = changes.iter();
+            each.for_each(|change| live.add_limits(&self.history, change));
         }
         let point = Point {
             at,
@@ -172,21 +174,6 @@ impl Recorder {
             live.add(&self.history, &point);
         }
         Ok(())
-    }
-
-    fn add_limits(&mut self, at: u64, before: Vec<u64>, after: Vec<u64>) {
-        let start = LimitChange {
-            at: 0,
-            limits: before,
-        };
-        let start = Some(start).filter(|_| self.history.limits.all().is_empty());
-        let change = LimitChange { at, limits: after };
-        for change in start.into_iter().chain([change]) {
-            self.history.limits.push(change.clone());
-            if let Some(live) = &mut self.live {
-                live.add_limits(&self.history, &change);
-            }
-        }
     }
 
     /// Writes a line for each device on which allocations were refused since its last line. A
@@ -252,10 +239,6 @@ impl Recorder {
         let _ = history_file::store(&self.store, &self.history);
         write(&self.store, &event);
     }
-}
-
-fn limits_of(run: &RunStart) -> Vec<u64> {
-    run.devices.iter().map(|device| device.limit).collect()
 }
 
 /// The length of the longest ledger.
