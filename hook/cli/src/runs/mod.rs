@@ -5,7 +5,6 @@
 pub(crate) mod admission;
 pub(crate) mod folder_users;
 pub(crate) mod former;
-pub(crate) mod guard_state;
 pub(crate) mod headroom_store;
 pub(crate) mod host_memory;
 pub(crate) mod private_dir;

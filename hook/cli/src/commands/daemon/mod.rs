@@ -7,6 +7,8 @@ mod config;
 mod guard;
 mod http;
 
+pub(crate) use guard::state as guard_state;
+
 use crate::base::{exit, streams, usage_error};
 use crate::commands::cache::watch::{Totals, Watcher};
 use crate::commands::metrics::{self, Collector, Format};

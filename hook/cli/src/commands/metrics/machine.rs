@@ -4,11 +4,12 @@
 use super::exposition::{Labels, Samples};
 use super::families as family;
 use super::slices::Indexes;
+use crate::commands::daemon::guard_state;
 use crate::commands::status::driver::Machine;
 use crate::commands::status::model::{CardStatus, SliceStatus};
 use crate::commands::status::snapshot::Snapshot;
 use crate::commands::status::warnings::WarningKind;
-use crate::runs::{guard_state, host_memory};
+use crate::runs::host_memory;
 use gpuslice_config::slice::host_reserve;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::policy;

@@ -4,8 +4,11 @@
 //! Law: it signals only what the configuration allows. Its failure never changes a slice.
 
 mod bypass;
+mod candidates;
 mod memory;
 pub(super) mod settings;
+pub(crate) mod state;
+mod steps;
 mod survey;
 
 use crate::runs::host_memory;

@@ -4,28 +4,23 @@
 //! Law: the cheap figure, one number for each GPU, is asked often. Lists of processes hold a global
 //! lock of the driver, so they are asked at most once a second, and only if there is a reason.
 
-use super::bypass::{self, Cases, Step, Suspect};
-use super::memory::candidate::{Begin, Candidate};
+use super::bypass::{self, Cases, Step};
+use super::candidates;
+use super::memory::candidate::Candidate;
 use super::memory::rungs::Level;
 use super::memory::watch::{Note, What};
 use super::settings::{Memory, Settings};
+use super::state::{self, GuardState};
+use super::steps;
 use crate::commands::status::driver::Drivers;
-use crate::commands::status::model::{DeviceStatus, SliceStatus};
+use crate::commands::status::model::SliceStatus;
 use crate::commands::status::process::Processes;
 use crate::commands::status::snapshot::Snapshot;
 use crate::commands::status::snapshot::refresh::Ledgers;
 use crate::driver::memory_watch::{MemoryWatch, Used};
-use crate::runs::guard_state::{self, GuardState};
-use crate::runs::process::Process;
-use crate::runs::{recording, run_dir};
-use gpuslice_config::slice::host_reserve::HOST_ALLOWANCE;
-use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::{Event, EventKind};
-use nix::errno::Errno;
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -173,7 +168,7 @@ impl Survey {
             }
             What::Nobody => {}
         }
-        write(&event);
+        steps::write(&event);
     }
 
     /// Publishes the state if it has changed, and every few seconds, so that its age tells whether
@@ -188,7 +183,7 @@ impl Survey {
             return;
         }
         self.state.seen = now;
-        guard_state::write(&self.places, &self.state);
+        state::write(&self.places, &self.state);
         self.published = self.state.clone();
     }
 
@@ -285,7 +280,7 @@ impl Survey {
             let found = bypass::suspects(&self.snapshot.slices, slack);
             let pause = self.settings.pause;
             for (step, suspect) in self.cases.sample(found, start, highest, pause) {
-                take_step(step, &suspect, &processes, tell);
+                steps::take(step, &suspect, &processes, tell);
                 match step {
                     Step::Warn => self.state.named = self.state.named.saturating_add(1),
                     Step::Terminate | Step::Kill => self.count(step == Step::Kill),
@@ -294,7 +289,7 @@ impl Survey {
         }
         if let Some(watch) = &self.watch {
             while watch.spent.try_recv().is_ok() {}
-            let fresh = candidates(&self.snapshot, &processes, &self.settings.programs);
+            let fresh = candidates::candidates(&self.snapshot, &processes, &self.settings.programs);
             // A channel that is still full has candidates that are hardly older.
             let _ = watch.fresh.try_send(fresh);
         }
@@ -312,151 +307,4 @@ impl Survey {
             *known.or_default() = unexplained;
         }
     }
-}
-
-fn take_step(step: Step, suspect: &Suspect, processes: &Processes, tell: fn(&str)) {
-    let Suspect {
-        slice,
-        pid,
-        name,
-        device,
-        ..
-    } = suspect;
-    let bytes = Bytes::new(suspect.bytes);
-    let why = match suspect.has_library {
-        false => "it has not loaded libgpuslice.so",
-        true => "the library has not counted it",
-    };
-    let sent = match step {
-        Step::Warn => String::new(),
-        Step::Terminate => signal(suspect, processes, Signal::SIGTERM),
-        Step::Kill => signal(suspect, processes, Signal::SIGKILL),
-    };
-    let message = format!(
-        "process {name} (pid {pid}) of slice {slice} holds {bytes} on {device} beyond its slice: \
-         {why}{sent}"
-    );
-    tell(&message);
-    write(&Event {
-        pid: i32::try_from(*pid).ok(),
-        device: Some(device.clone()),
-        bytes: Some(suspect.bytes),
-        limit: suspect.limit,
-        ..Event::now(EventKind::Escape, slice, message)
-    });
-}
-
-/// Sends a signal to a suspect. Returns what happened, as the end of a sentence.
-fn signal(suspect: &Suspect, processes: &Processes, signal: Signal) -> String {
-    let sent =
-        open(suspect.pid, suspect.user, processes).and_then(|process| process.signal(signal));
-    match sent {
-        Ok(()) => format!("; it got {}", signal.as_str()),
-        Err(error) => format!(
-            "; it could not be sent {}: {}",
-            signal.as_str(),
-            error.desc()
-        ),
-    }
-}
-
-/// Opens a process of a slice.
-///
-/// # Errors
-/// EPERM if the process is another user's: the user of a run could name any process in its files.
-/// ESRCH if it has ended since it was listed.
-fn open(pid: u32, user: Option<u32>, processes: &Processes) -> Result<Process, Errno> {
-    if user.is_some_and(|user| processes.user(pid) != Some(user)) {
-        return Err(Errno::EPERM);
-    }
-    let number = i32::try_from(pid).map_err(|_| Errno::ESRCH)?;
-    let process = Process::open(Pid::from_raw(number)).map_err(|_| Errno::ESRCH)?;
-    match processes.is_still(pid) {
-        true => Ok(process),
-        false => Err(Errno::ESRCH),
-    }
-}
-
-fn write(event: &Event) {
-    if let Some(store) = recording::store() {
-        recording::write(&store, event);
-    }
-}
-
-/// Lists whom the watching thread may act on: slices on unified memory, and the operator's programs.
-fn candidates(snapshot: &Snapshot, processes: &Processes, programs: &[String]) -> Vec<Candidate> {
-    let is_still = |pid| processes.is_still(pid);
-    let mut found = Vec::new();
-    let mut in_slices = BTreeSet::new();
-    for slice in &snapshot.slices {
-        let pids = members(slice, processes);
-        in_slices.extend(pids.iter().copied());
-        let is_unified = |device: &&DeviceStatus| device.unified == Some(true);
-        let devices = slice.devices.iter().filter(is_unified);
-        let promised = slice.promise.as_ref().map(|promise| promise.budget);
-        let limit = devices.clone().filter_map(|device| device.limit).max();
-        let Some(promised) = promised.or(limit) else {
-            continue;
-        };
-        let held = devices.map(|device| {
-            let escaped = device.without_library.iter().filter_map(|one| one.used);
-            let counted = device.used.unwrap_or(0);
-            let counted = escaped.fold(counted, u64::saturating_add);
-            counted.max(device.driver_used.unwrap_or(0))
-        });
-        let begin = Begin {
-            name: crate::commands::status::model::shown_name(&slice.name, &slice.file),
-            is_slice: true,
-            promised,
-            device: held.fold(0, u64::saturating_add),
-            allowance: HOST_ALLOWANCE.get(),
-            pids,
-        };
-        let promise = slice.promise.as_ref().map(|promise| promise.file.as_path());
-        found.extend(Candidate::open(begin, promise, is_still));
-    }
-    if programs.is_empty() {
-        return found;
-    }
-    let own = std::process::id();
-    for pid in processes.all().keys().copied() {
-        let name = processes.name(pid).filter(|name| programs.contains(name));
-        let Some(name) = name.filter(|_| pid > 1 && pid != own && !in_slices.contains(&pid)) else {
-            continue;
-        };
-        let begin = Begin {
-            name,
-            pids: vec![pid],
-            ..Begin::default()
-        };
-        found.extend(Candidate::open(begin, None, is_still));
-    }
-    found
-}
-
-/// The processes of a slice: those that hold device memory, the command or the containers' first
-/// processes, and their descendants. The shell that `gpuslice env` printed variables for is not one.
-fn members(slice: &SliceStatus, processes: &Processes) -> Vec<u32> {
-    let is_printed = slice.file.with_file_name(run_dir::PRINTED).exists();
-    let command = slice.pid.filter(|_| !is_printed);
-    let first = slice.containers.iter().map(|container| container.pid);
-    let first = command.into_iter().chain(first);
-    let mut pids: Vec<u32> = first.filter_map(|pid| u32::try_from(pid).ok()).collect();
-    for device in &slice.devices {
-        let named = device.processes.iter().filter(|one| one.name.is_some());
-        pids.extend(named.map(|one| one.pid));
-        pids.extend(device.without_library.iter().map(|one| one.pid));
-    }
-    let known: BTreeSet<u32> = pids.iter().copied().collect();
-    let all = processes.all().keys().copied();
-    pids.extend(all.filter(|pid| processes.descends_from(*pid, &known)));
-    let mut taken = BTreeSet::new();
-    let own = std::process::id();
-    // The user of a run could name any process in its files.
-    let is_users = |pid: u32| {
-        let user = slice.user.map(|user| user.0);
-        user.is_none_or(|user| processes.user(pid) == Some(user))
-    };
-    pids.retain(|pid| *pid > 1 && *pid != own && taken.insert(*pid) && is_users(*pid));
-    pids
 }
