@@ -148,6 +148,7 @@ pub(crate) fn budget(
                 memory: Some(memory),
                 headroom: None,
                 integrated: Some(device.integrated),
+                driver_limit: None,
             })?;
         }
     }
@@ -225,6 +226,7 @@ impl Learned<'_> {
             memory: Some(memory),
             headroom,
             integrated: Some(target.integrated),
+            driver_limit: None,
         }
     }
 }

@@ -137,7 +137,7 @@ fn make(args: &Args) -> anyhow::Result<u8> {
     if let Err(error) = streams::print(text.as_bytes()) {
         // The watcher waits for the owner as long as this link names an entry of the registry.
         let _ = fs::remove_file(file.with_file_name(run_dir::ENTRY));
-        return Err(error.into());
+        return Err(error);
     }
     // The slice outlives this process: its watcher removes it.
     std::mem::forget((prepared, registered));

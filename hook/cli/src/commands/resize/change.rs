@@ -1,10 +1,13 @@
 //! The steps of a change.
 //! Touches: the slice's ledger, its record, the locks of admission.
+//! The driver's limit, if it holds one, is raised before the ledger's and lowered after it.
 //! Law: the command can be killed at any step. A larger limit is recorded before it is in force, and
 //! a smaller one afterwards, so the records never promise less than the ledger grants.
 
+use super::driver::DriverFence;
 use super::ledger::{SliceLedger, held};
 use super::target::Target;
+use crate::base::streams::tell;
 use crate::base::text::printable;
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::users::{User, with_rights_of};
@@ -34,6 +37,8 @@ pub(super) enum ResizeError {
     },
     #[error("cannot record the new limit, so it stays: {0}")]
     Record(std::io::Error),
+    #[error("the driver does not raise the limit that it holds, so it stays: {0:#}")]
+    Driver(anyhow::Error),
     #[error("{0:#}")]
     Ledger(anyhow::Error),
 }
@@ -41,7 +46,10 @@ pub(super) enum ResizeError {
 impl ResizeError {
     /// Whether the size is impossible at this moment, and not gpuslice at fault.
     pub(super) fn is_for_want_of_room(&self) -> bool {
-        !matches!(self, ResizeError::Record(_) | ResizeError::Ledger(_))
+        !matches!(
+            self,
+            ResizeError::Record(_) | ResizeError::Driver(_) | ResizeError::Ledger(_)
+        )
     }
 }
 
@@ -72,6 +80,7 @@ impl Part {
 pub(super) struct Change {
     ledger: SliceLedger,
     pub(super) parts: Vec<Part>,
+    driver: DriverFence,
     /// What names the slice in the records.
     user: User,
     record: Option<PathBuf>,
@@ -106,6 +115,7 @@ impl Change {
         Ok(Change {
             ledger,
             parts,
+            driver: DriverFence::of(slice, user),
             user,
             record,
             simulated: slice.machine.state(),
@@ -213,10 +223,31 @@ impl Change {
             .collect();
         let recorded = self.record(&mut admission, &sizes);
         recorded.inspect_err(|_| restore())?;
-        for part in self.parts.iter().filter(|part| part.grows()) {
+        let larger = || self.parts.iter().filter(|part| part.grows());
+        if let Err(error) = self.driver_follows(larger()) {
+            restore();
+            let former = larger().map(|part| (part.uuid(), Size::Smaller(part.former())));
+            let _ = self.record(&mut admission, &former.collect::<Vec<_>>());
+            return Err(ResizeError::Driver(error));
+        }
+        for part in larger() {
             self.ledger.set(part.device, wanted(part));
         }
+        // What the driver does not lower is held by the library alone.
+        if let Err(error) = self.driver_follows(smaller.iter().copied()) {
+            tell(&format!(
+                "warning: the driver's limit stays higher: {error:#}"
+            ));
+        }
         Ok(())
+    }
+
+    /// Sets the driver's limits to those that are asked for.
+    fn driver_follows<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> anyhow::Result<()> {
+        let limits: Vec<(DeviceUuid, Bytes)> = parts
+            .map(|part| (part.uuid(), part.target.card.asked))
+            .collect();
+        self.driver.set(&limits)
     }
 
     /// Lowers the limits as far as what is held allows.

@@ -5,6 +5,7 @@
 //! it came.
 
 mod change;
+mod driver;
 mod ledger;
 mod report;
 mod target;

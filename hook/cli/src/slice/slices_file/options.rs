@@ -20,7 +20,7 @@ pub struct SliceFromFile {
 }
 
 /// The options that a slices file has in its keys.
-const DESCRIBED: [&str; 16] = [
+const DESCRIBED: [&str; 17] = [
     "memory",
     "device",
     "total",
@@ -33,6 +33,7 @@ const DESCRIBED: [&str; 16] = [
     "threshold",
     "page_cache",
     "page_cache_share",
+    "fence",
     "no_enforce",
     "name",
     "config",

@@ -21,6 +21,7 @@ threshold = ["available=16GiB", "full=5"]
 page-cache = "drop-behind"
 page-cache-share = true
 overcommit = true
+fence = "preload"
 enforce = false
 command = ["vllm", "serve", "it's a model"]
 env = { HF_HOME = "/models", A_1 = "" }
@@ -42,7 +43,7 @@ fn every_key_becomes_the_option_of_its_name() {
         panic!("{slices:?}");
     };
     assert_eq!((chat.name(), chat.line), ("chat", 3));
-    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 22));
+    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 23));
     let options = &chat.options;
     assert_eq!(options.memory, Some(Bytes::gib(12)));
     let devices: Vec<_> = options.device.iter().map(|one| one.memory).collect();
