@@ -3,12 +3,12 @@
 //! Touches: `gpuslice run` and `check` on simulated machines; the cgroups of those runs.
 
 use super::cgroups::{Cgroup, path};
-use super::{DMEM, LIMIT, MISC, kept};
+use super::{CONTEXT, DMEM, LIMIT, MISC, kept};
 use gpuslice_suite::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::GIB;
-use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said, Worker};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -312,5 +312,37 @@ fn a_run_below_a_limited_cgroup_does_not_escape_its_limit() {
             refused.stderr.contains("has a limit of the driver"),
             "{refused:?}"
         );
+    }
+}
+
+/// A larger limit needs the driver's to be raised first, and a smaller one lowers it afterwards.
+#[test]
+fn the_drivers_limit_follows_a_resize() {
+    if !has_cgroups() {
+        return;
+    }
+    for scenario in [DMEM, MISC] {
+        let counted = Counted::new(scenario, LIMIT);
+        let state = counted.machine().state();
+        let worker = compile::worker().display().to_string();
+        let name = &*format!("resized-{scenario}");
+        let words = ["run", "--name", name, "--fence", "driver", "--", &worker];
+        let mut worker = Worker::start(gpuslice(scenario, &state, &words));
+        worker.must("start 0");
+        let own = cgroup_of(worker.pid());
+        for (limit, words) in [(10, "10GiB"), (3, "3GiB"), (8, "8GiB")] {
+            let run = Run::new(place::gpuslice()).args(["resize", name, words]);
+            let said = run.env("GPUSLICE_SIM_STATE", &state).answer();
+            assert_eq!(said.end, "exit 0", "{scenario}: {said:?}");
+            let limit = limit * GIB;
+            assert_eq!(kept(&counted, &own), (Some((0, limit)), 0), "{scenario}");
+            let free = limit - CONTEXT;
+            assert_eq!(worker.info(), Said { total: limit, free }, "{scenario}");
+            assert_eq!(worker.nvml(), [free, limit, CONTEXT], "{scenario}");
+            let too_much = format!("alloc 0 {}", free + GRANULE);
+            assert_eq!(worker.code(&too_much), OUT_OF_MEMORY, "{scenario}");
+            worker.must(&format!("alloc 0 {free}"));
+            worker.must("free 0");
+        }
     }
 }
