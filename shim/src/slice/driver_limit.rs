@@ -1,9 +1,10 @@
 //! Finds out whether the driver holds the slice's limits for this process.
-//! Touches: /proc/self/cgroup, once, where the slice file names a cgroup.
+//! Touches: /proc/self/cgroup, once, where the slice file names a cgroup; the log.
 //! Law: a process outside that cgroup is not limited by the driver, so the library limits it.
 
 use gpuslice_config::slice::{Slice, Text, is_within, version_2};
 
+use crate::log::{self, Level, Piece::Str};
 use crate::sys::{File, Stat};
 
 /// The bytes that are read of `/proc/self/cgroup`. The line of version 2 is the last one.
@@ -17,7 +18,16 @@ const FIRST_NAMESPACE: u64 = 0xEFFF_FFFB;
 #[cold]
 #[inline(never)]
 pub(super) fn devices_held(slice: &Slice, limited: &Text<256>, mounted: bool) -> u64 {
-    if !slice.enforce || !is_in(limited.as_bytes(), mounted) {
+    if !slice.enforce {
+        return 0;
+    }
+    let is_in = is_in(limited.as_bytes(), mounted);
+    let line = match is_in {
+        true => "the driver holds the limit of this process's cgroup: memory is only counted",
+        false => "the driver holds the limit of another cgroup: the library holds it here",
+    };
+    log::say(Level::Info, &[Str(line)], None);
+    if !is_in {
         return 0;
     }
     let devices = (0u32..).zip(slice.devices());

@@ -30,9 +30,20 @@ fn ways(host: &Host) -> [Oci<'_>; 2] {
     ]
 }
 
-/// Starts a container of 6 GiB with this fence, if one is given.
-fn start(host: &Host, oci: &Oci<'_>, gpu: &'static str, fence: Option<&str>) -> (i32, String) {
+/// Starts a container of 6 GiB with this fence, if one is given. `own_namespace`: it has a cgroup
+/// namespace of its own, as Docker and Podman give it.
+fn start(
+    host: &Host,
+    oci: &Oci<'_>,
+    gpu: &'static str,
+    fence: Option<&str>,
+    own_namespace: bool,
+) -> (i32, String) {
     let (spec, mut config) = limited(host, oci, gpu, &SLEEPS);
+    if own_namespace {
+        let namespaces = config["linux"]["namespaces"].as_array_mut();
+        namespaces.expect("a list").push(json!({"type": "cgroup"}));
+    }
     if let Some(fence) = fence {
         config["annotations"]["gpuslice.io/fence"] = json!(fence);
     }
@@ -55,7 +66,7 @@ fn every_api_shows_the_limit_of_a_container_whatever_holds_it() {
         let host = machine(gpu);
         for (way, mut oci) in ["hook", "wrapper"].into_iter().zip(ways(&host)) {
             let case = format!("{gpu}, {way}");
-            let (code, said) = start(&host, &oci, gpu, None);
+            let (code, said) = start(&host, &oci, gpu, None, way == "hook");
             assert_eq!(code, 0, "{case}: {said}");
             let check = Check::run(&oci, NAME);
             assert!(check.consistent(), "{case}: {}", check.json());
@@ -63,6 +74,17 @@ fn every_api_shows_the_limit_of_a_container_whatever_holds_it() {
             if !gpu.contains("mig") {
                 assert_eq!(check.totals(), [6 * GIB], "{case}: {}", check.json());
             }
+            let log = oci.exec(
+                NAME,
+                &[
+                    "/usr/bin/env",
+                    "GPUSLICE_LOG=info",
+                    "/opt/gpuslice",
+                    "check",
+                ],
+            );
+            let line = "the driver holds the limit of this process's cgroup";
+            assert_eq!(log.err.contains(line), fence == "driver", "{case}: {log:?}");
             let status = status(&host);
             assert_eq!(status["slices"][0]["fence"], fence, "{case}: {status}");
             oci.remove(NAME);
@@ -80,7 +102,7 @@ fn a_container_that_asks_for_the_driver_is_refused_where_it_cannot_be() {
         let host = machine(gpu);
         for (way, mut oci) in ["hook", "wrapper"].into_iter().zip(ways(&host)) {
             let case = format!("{gpu}, {way}");
-            let (code, said) = start(&host, &oci, gpu, Some("driver"));
+            let (code, said) = start(&host, &oci, gpu, Some("driver"), false);
             assert_eq!(code == 0, fence == "driver", "{case}: {said}");
             assert!(code == 0 || said.contains(why), "{case}: {said}");
             oci.remove(NAME);
@@ -105,7 +127,7 @@ fn a_container_cannot_choose_another_fence_than_the_policys() {
         ))
         .ok();
         let mut oci = Oci::new(&host, "runc", "createRuntime");
-        let (code, said) = start(&host, &oci, DMEM, asked);
+        let (code, said) = start(&host, &oci, DMEM, asked, false);
         assert_eq!(code == 0, fence.is_some(), "{policy}: {said}");
         if let Some(fence) = fence {
             let check = Check::run(&oci, NAME);
