@@ -1,7 +1,9 @@
 //! Writes a slice file. The host's side only: this allocates.
 //! Touches: its arguments.
 
-use super::{Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION};
+use super::{
+    DriverLimit, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION,
+};
 use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -37,6 +39,8 @@ struct File<'a> {
     promise: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cgroup: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_cgroup: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_allowance: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +82,8 @@ struct Device {
     headroom: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     integrated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_limit: Option<&'static str>,
 }
 
 impl Slice {
@@ -126,6 +132,7 @@ impl Slice {
             promises: self.promises.as_ref().map(|path| path.as_str()),
             promise: self.promise.as_ref().map(|path| path.as_str()),
             cgroup: self.cgroup.as_ref().map(|path| path.as_str()),
+            driver_cgroup: self.driver_cgroup.as_ref().map(|path| path.as_str()),
             host_allowance: self.host_allowance.map(|amount| amount.get()),
             // Default values are not written, because older readers may not know the key.
             pressure: match self.pressure {
@@ -152,6 +159,7 @@ impl Slice {
                     memory: listed.memory.map(|amount| amount.get()),
                     headroom: listed.headroom.map(|amount| amount.get()),
                     integrated: listed.integrated,
+                    driver_limit: listed.driver_limit.map(DriverLimit::word),
                 })
                 .collect(),
         }

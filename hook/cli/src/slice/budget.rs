@@ -162,6 +162,7 @@ pub(crate) fn budget(
                 memory: Some(memory),
                 headroom: None,
                 integrated: Some(device.integrated),
+                driver_limit: None,
             })?;
         }
     }
@@ -239,6 +240,7 @@ impl Learned<'_> {
             memory: Some(memory),
             headroom,
             integrated: Some(target.integrated),
+            driver_limit: None,
         }
     }
 }

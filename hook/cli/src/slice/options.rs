@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use crate::slice::choices::{
-    ManagedChoice, PageCacheChoice, PresentAsChoice, PressureChoice, TotalChoice,
+    FenceChoice, ManagedChoice, PageCacheChoice, PresentAsChoice, PressureChoice, TotalChoice,
 };
 use clap::{ArgGroup, Args};
 use gpuslice_config::slice::threshold::Threshold;
@@ -151,6 +151,18 @@ pub struct SliceOptions {
     /// host). FREE is then the memory that is left, and allocations can be refused below the limit
     #[arg(long, requires = "slice", help_heading = LIMITS)]
     pub overcommit: bool,
+
+    /// What holds the limit: the driver, for a cgroup of this run alone (R615 and later, as root, not
+    /// MIG, not unified memory), or the preloaded library. With "driver", a run that the driver
+    /// cannot hold is refused [default: auto, which is the driver where it can]
+    #[arg(
+        long,
+        value_name = "auto|driver|preload",
+        requires = "slice",
+        hide_possible_values = true,
+        help_heading = LIMITS
+    )]
+    pub fence: Option<FenceChoice>,
 
     /// Count memory, and refuse nothing. `gpuslice status` shows the excess over the limit
     #[arg(long, requires = "limit", help_heading = LIMITS)]

@@ -3,7 +3,7 @@
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 
 use crate::request::identity::{Annotations, Identity};
-use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use gpuslice_host::base::text::shown;
@@ -14,7 +14,7 @@ pub const PREFIX: &str = "gpuslice.io/";
 
 /// The known keys, listed in the error for an unknown key.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
-                        maximum, host-allowance, managed, pressure, page-cache, share, containers, container.<name>.<key>";
+                        maximum, host-allowance, managed, pressure, page-cache, fence, share, containers, container.<name>.<key>";
 
 /// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct SliceRequest {
     pub pressure: Option<Pressure>,
     /// The handling of model files in the page cache.
     pub page_cache: Option<PageCache>,
+    /// What holds the limit.
+    pub fence: Option<Fence>,
     /// Whether the pod's containers share one slice.
     pub shared: bool,
 }
@@ -209,6 +211,7 @@ fn first_option(request: &SliceRequest) -> &'static str {
         ("managed", request.managed.is_some()),
         ("pressure", request.pressure.is_some()),
         ("page-cache", request.page_cache.is_some()),
+        ("fence", request.fence.is_some()),
     ];
     let first = given.iter().find(|(_, given)| *given);
     first.map_or("share", |(name, _)| name)
@@ -251,6 +254,10 @@ fn set(
         "page-cache" => {
             let known = PageCache::from_word(value);
             request.page_cache = Some(known.ok_or_else(|| word("keep, drop, drop-behind"))?);
+        }
+        "fence" => {
+            let known = Fence::from_word(value);
+            request.fence = Some(known.ok_or_else(|| word(Fence::WORDS))?);
         }
         "share" => match value {
             "pod" => request.shared = true,

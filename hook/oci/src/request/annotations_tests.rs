@@ -41,6 +41,7 @@ fn every_annotation_of_the_contract_is_read() {
             ("managed", "allow"),
             ("pressure", "release"),
             ("page-cache", "drop-behind"),
+            ("fence", "driver"),
             ("share", "pod"),
             ("containers", "b, a"),
         ],
@@ -64,6 +65,7 @@ fn every_annotation_of_the_contract_is_read() {
         managed: Some(Managed::Allow),
         pressure: Some(Pressure::Release),
         page_cache: Some(PageCache::DropBehind),
+        fence: Some(Fence::Driver),
         shared: true,
     };
     assert_eq!(read, expected);

@@ -1,13 +1,11 @@
 //! `gpuslice resize` of the slices of containers: their records, ledgers and promises.
 //! Touches: mount namespaces of its own; gpuslice, as `make` has built it. Needs root.
 
-use crate::support::{CARD, Container, Host, built_library, is_root};
+use crate::support::{Container, Host, built_library, is_root};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::records;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const GIB: u64 = 1 << 30;
@@ -158,115 +156,6 @@ fn a_container_joins_its_pod_after_the_pods_slice_was_resized() {
         assert!(container.hook(&["poststop"]).status.success());
     }
     assert_eq!(host.left(), Vec::<String>::new());
-}
-
-/// A host whose driver has limits, and whose gpuslice for the driver is a script: it writes its
-/// arguments and the limit in force to a file, and fails while the file `refuses` exists.
-fn host_with_driver_limits() -> Host {
-    let host = Host::new();
-    host.devices(&format!(
-        r#"{{"uuid":"{CARD}","index":0,"name":"Card","memory":{},"integrated":false,"driver_limits":true}}"#,
-        24 * GIB
-    ));
-    let script = host.path("driver");
-    let (said, refuses) = (host.path("said"), host.path("refuses"));
-    let status = format!(
-        "{} status one --root {}",
-        built_library().with_file_name("gpuslice").display(),
-        host.path("").display()
-    );
-    let text = format!(
-        "#!/bin/sh\nexport HOME=/nonexistent\nlimit=$({status} | sed -n 's/.*limit \\([^,]*\\),.*/\\1/p')\n\
-         echo \"$7 $9 in force $limit on $3\" >>{}\n\
-         test ! -e {} || {{ echo 'gpuslice: no' >&2; exit 1; }}\n",
-        said.display(),
-        refuses.display()
-    );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    host
-}
-
-#[test]
-fn the_drivers_limit_is_raised_before_the_librarys_and_lowered_after_it() {
-    if !is_root() {
-        return;
-    }
-    let host = host_with_driver_limits();
-    let one = asking(&host, "one", "8GiB");
-    one.is_given_its_slice();
-    let Some(cgroup) = Cgroup::of(one.pid()) else {
-        println!("not run: no cgroup of version 2 can be created here");
-        return;
-    };
-    let script = host.path("driver").display().to_string();
-    let policy = format!("driver-limits = \"auto\"\ncommand = \"{script}\"\n");
-    fs::write(host.path("etc/gpuslice/config.toml"), policy).unwrap();
-    let lines = || fs::read_to_string(host.path("said")).unwrap_or_default();
-    assert_eq!(resize(&host, &["one", "12GiB"]).2, 0);
-    let on = cgroup.0.display();
-    let raised = format!("{} {} in force 8.00 GiB on {on}\n", 12 * GIB, 8 * GIB);
-    assert_eq!(lines(), raised);
-    assert_eq!(resize(&host, &["one", "4GiB"]).2, 0);
-    let lowered = format!("{} {} in force 4.00 GiB on {on}\n", 4 * GIB, 12 * GIB);
-    assert_eq!(lines(), raised + &lowered);
-    // A driver that keeps its limit keeps the slice's.
-    fs::write(host.path("refuses"), "").unwrap();
-    let (out, err, status) = resize(&host, &["one", "6GiB"]);
-    assert!(
-        err.contains("the driver keeps its limit on GPU 0") && err.contains("no"),
-        "{err}"
-    );
-    assert_eq!(
-        (out.as_str(), status, limit(&host, "one")),
-        ("", 125, 4 * GIB)
-    );
-    let record = fs::read_to_string(host.run("slices/one.json")).unwrap();
-    let record: Value = serde_json::from_str(&record).unwrap();
-    assert_eq!(record["devices"][0]["memory"], 4 * GIB);
-    let (_, err, status) = resize(&host, &["one", "2GiB"]);
-    assert!(err.contains("the driver keeps its limit"), "{err}");
-    assert_eq!((status, limit(&host, "one")), (125, 2 * GIB));
-    let cgroups = lines()
-        .lines()
-        .filter(|line| line.ends_with(cgroup.name()))
-        .count();
-    assert_eq!(cgroups, 4);
-    assert!(one.hook(&["poststop"]).status.success());
-}
-
-/// A cgroup of a container's own, which is removed when this value is dropped.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn of(pid: u32) -> Option<Cgroup> {
-        let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
-        let mut mounts = mounts.iter();
-        let mount = mounts.find(|mount| mount.join("cgroup.controllers").exists())?;
-        let folder = mount.join(format!("gpuslice-resized-{pid}"));
-        fs::create_dir(&folder).ok()?;
-        let cgroup = Cgroup(folder);
-        fs::write(cgroup.0.join("cgroup.procs"), pid.to_string()).ok()?;
-        Some(cgroup)
-    }
-
-    fn name(&self) -> &str {
-        self.0.file_name().unwrap().to_str().unwrap()
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // A cgroup with processes cannot be removed.
-        let mounts = self.0.parent().unwrap();
-        for pid in fs::read_to_string(self.0.join("cgroup.procs"))
-            .unwrap_or_default()
-            .lines()
-        {
-            let _ = fs::write(mounts.join("cgroup.procs"), pid);
-        }
-        let _ = fs::remove_dir(&self.0);
-    }
 }
 
 /// The names of the promises.

@@ -2,16 +2,13 @@
 //! it.
 //! Touches: the driver (in a child), standard output.
 
-pub(crate) mod probe;
-
 use crate::base::exit::{self, Status};
 use crate::base::streams;
 use crate::commands::devices;
-use crate::driver::ask::{self, AskError};
+use crate::driver::ask::AskError;
+use crate::driver::limit_probe::{self, Beside, Limit, LimitError};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use probe::{Answer, LimitError};
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// `gpuslice driver-limit`.
@@ -34,10 +31,6 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::slice::options::amount)]
     pub guarantee: Bytes,
 
-    /// Replace a hard limit of this size, which was set before; any other lower limit stays
-    #[arg(long, value_name = "SIZE")]
-    pub replace: Option<Bytes>,
-
     /// Use the GPU of a simulated machine, as in `gpuslice run`
     #[arg(long, value_name = "MACHINE")]
     pub sim: Option<String>,
@@ -48,7 +41,7 @@ The OCI hook calls this command for each container. It requires root, cgroup v2,
 nvmlDeviceSetMemoryLimits_v1 (R615, CUDA 13.4 or later). The driver has no limits for MIG instances,
 nor for GPUs that share the host's memory (GB10, Thor).
 
-A lower limit that is already set stays, unless --replace names it. Without --guarantee the soft limit is 0. A guarantee is
+A lower limit that is already set stays. Without --guarantee the soft limit is 0. A guarantee is
 added to dmem.min of every ancestor where the kernel has the dmem controller (6.14 or later), and
 the driver does not take it back when the cgroup is removed: set it to 0 before.";
 
@@ -71,19 +64,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
             args.memory
         );
     }
-    let (uuid, memory) = (args.device.to_string(), args.memory.get().to_string());
-    let guarantee = args.guarantee.get().to_string();
-    let replaced = args.replace.map_or(u64::MAX, Bytes::get).to_string();
-    let arguments = [
-        OsStr::new("driver-limit-probe"),
-        args.cgroup.as_os_str(),
-        uuid.as_ref(),
-        memory.as_ref(),
-        guarantee.as_ref(),
-        replaced.as_ref(),
-    ];
-    let answer = ask::child::<Answer>(&arguments, &vars, "setting the limit of a cgroup");
-    let (answer, _) = answer.map_err(|error| match error {
+    let uuid = args.device;
+    let limit = Limit {
+        uuid,
+        hard: args.memory,
+        soft: args.guarantee,
+    };
+    let answer = limit_probe::ask(&args.cgroup, &[limit], Beside::KeepLower, &vars);
+    let answer = answer.map_err(|error| match error {
         AskError::Start(_) => error.into(),
         _ => ended(exit::NO_DRIVER, error.to_string()),
     })?;
@@ -92,13 +80,15 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         match error {
             LimitError::NoLibrary(_) => ended(exit::NO_DRIVER, message),
             LimitError::NotThere(_) => ended(exit::NO_DRIVER_LIMIT, message),
-            LimitError::Refused { .. } => error.into(),
+            LimitError::Refused { .. } | LimitError::NotInForce(_) | LimitError::Above(_) => {
+                error.into()
+            }
         }
     })?;
     let said = format!(
         "the driver holds {} to {} of {uuid}\n",
         args.cgroup.display(),
-        Bytes::new(held)
+        held.hard.first().copied().map_or(args.memory, Bytes::new)
     );
     streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)

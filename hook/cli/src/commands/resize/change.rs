@@ -1,5 +1,6 @@
 //! The steps of a change.
 //! Touches: the slice's ledger, its records, the locks of admission; /proc.
+//! The driver's limit, if it holds one, is raised before the ledger's and lowered after it.
 //! Law: the command can be killed at any step. A larger limit is recorded before it is in force, and
 //! a smaller one afterwards, so the records never promise less than the ledger grants.
 
@@ -35,7 +36,7 @@ pub(super) enum ResizeError {
     Record(SizeError),
     #[error("{0:#}")]
     Ledger(anyhow::Error),
-    #[error("{0:#}")]
+    #[error("the driver does not change the limit that it holds, so it stays: {0:#}")]
     Driver(anyhow::Error),
 }
 
@@ -91,7 +92,7 @@ impl Change {
             targets,
             place,
             allowance,
-            driver,
+            files,
         } = resized;
         let user = slice.user.unwrap_or_else(User::own);
         let ledger = SliceLedger::open(slice.ledger.as_deref().unwrap_or(&slice.file), user)?;
@@ -110,25 +111,12 @@ impl Change {
             user,
             place,
             holders: Holders::of(slice, allowance),
-            driver,
+            driver: DriverFence::of(&files, &slice.machine, user),
         })
     }
 
     /// Changes the limits. Waits for memory to be given back.
     pub(super) fn carry_out(&self, wait: Duration, interval: Duration) -> Result<(), ResizeError> {
-        let outcome = self.try_until(wait, interval);
-        let smaller = self.parts.iter().filter(|part| !part.grows());
-        for part in smaller {
-            let (former, limit) = (part.former(), self.now(part).0);
-            if limit < former {
-                let lowered = self.driver.set(&part.target, former, limit);
-                lowered.map_err(ResizeError::Driver)?;
-            }
-        }
-        outcome
-    }
-
-    fn try_until(&self, wait: Duration, interval: Duration) -> Result<(), ResizeError> {
         let start = Instant::now();
         for part in &self.parts {
             let card = &part.target.card;
@@ -190,26 +178,26 @@ impl Change {
     fn at_once(&self) -> Result<(), ResizeError> {
         let mut admission = self.admission()?;
         self.admit(&admission)?;
-        let wanted = |part: &Part| part.target.wanted;
         // A limit that is lowered and restored would refuse memory in between.
         self.hold_no_more(&self.records()?)?;
-        let smaller: Vec<&Part> = self.parts.iter().filter(|part| !part.grows()).collect();
+        let (larger, smaller): (Vec<&Part>, Vec<&Part>) =
+            self.parts.iter().partition(|part| part.grows());
         let before: Vec<SetLimit> = smaller
             .iter()
             .map(|part| self.ledger.limit(part.device))
             .collect();
         for part in &smaller {
-            self.ledger.set(part.device, wanted(part));
+            self.ledger.set(part.device, part.target.wanted);
         }
         let restore = || {
             for (part, before) in smaller.iter().zip(&before) {
-                self.ledger.set(part.device, *before);
+                self.restore(part, *before);
             }
         };
         // Memory may have been granted under the former limits before these were in force.
         let lowered = self
-            .records()
-            .and_then(|records| self.hold_no_more(&records));
+            .driver_follows(&smaller)
+            .and_then(|()| self.hold_no_more(&self.records()?));
         lowered.inspect_err(|_| restore())?;
         let sizes: Vec<(DeviceUuid, Size)> = self
             .parts
@@ -224,28 +212,35 @@ impl Change {
             .collect();
         let recorded = self.record(&mut admission, &sizes);
         recorded.inspect_err(|_| restore())?;
-        // The driver may take seconds, for which no container should have to wait.
-        drop(admission);
-        for part in self.parts.iter().filter(|part| part.grows()) {
-            self.raise_driver(part)?;
-            self.ledger.set(part.device, wanted(part));
+        if let Err(error) = self.driver_follows(&larger) {
+            restore();
+            let former = larger
+                .iter()
+                .map(|part| (part.uuid(), Size::Smaller(part.former())));
+            self.record(&mut admission, &former.collect::<Vec<_>>())?;
+            return Err(error);
+        }
+        for part in larger {
+            self.ledger.set(part.device, part.target.wanted);
         }
         Ok(())
     }
 
-    fn raise_driver(&self, part: &Part) -> Result<(), ResizeError> {
-        let (target, former) = (&part.target, part.former());
-        let raised = self.driver.set(target, former, target.card.asked);
-        raised.map_err(|error| {
-            let size = [(part.uuid(), Size::Smaller(former))];
-            let back = self
-                .admission()
-                .and_then(|mut admission| self.record(&mut admission, &size));
-            match back {
-                Ok(()) => ResizeError::Driver(error),
-                Err(left) => left,
-            }
-        })
+    /// Sets the limits that are asked for in the driver.
+    fn driver_follows(&self, parts: &[&Part]) -> Result<(), ResizeError> {
+        let limits = parts
+            .iter()
+            .map(|part| (part.uuid(), part.target.card.asked));
+        let limits: Vec<(DeviceUuid, Bytes)> = limits.collect();
+        self.driver.set(&limits).map_err(ResizeError::Driver)
+    }
+
+    /// Brings an earlier limit back, in the driver first.
+    fn restore(&self, part: &Part, before: SetLimit) {
+        let limit = before.bytes().unwrap_or(part.target.written);
+        // A driver that keeps the smaller limit refuses more than the library shows as free.
+        let _ = self.driver.set(&[(part.uuid(), limit)]);
+        self.ledger.set(part.device, before);
     }
 
     /// Lowers the limits as far as what is held allows.
@@ -263,8 +258,10 @@ impl Change {
                 continue;
             }
             self.ledger.set(part.device, lowest);
-            let now = self.records();
-            match now {
+            let limit = lowest.bytes().unwrap_or(held);
+            let lowered = self.driver.set(&[(part.uuid(), limit)]);
+            let now = lowered.map_err(ResizeError::Driver);
+            match now.and_then(|()| self.records()) {
                 Ok(now) if Some(self.held(&now, part)) <= lowest.bytes() => {
                     sizes.extend(
                         lowest
@@ -273,7 +270,7 @@ impl Change {
                     );
                 }
                 now => {
-                    self.ledger.set(part.device, before);
+                    self.restore(part, before);
                     now?;
                 }
             }

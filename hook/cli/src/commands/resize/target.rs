@@ -1,7 +1,6 @@
 //! The slice and the GPUs whose limit changes.
 //! Touches: the slice file, a container's record and the hook's list of GPUs, by reading them.
 
-use super::driver::DriverFence;
 use crate::commands::status::model::{CardStatus, Fence, SliceStatus};
 use crate::commands::status::users::{User, with_rights_of};
 use crate::runs::host_memory::MEMINFO;
@@ -25,7 +24,8 @@ pub(super) struct Resized {
     pub(super) place: Place,
     /// The host memory that is not charged to the slice.
     pub(super) allowance: Bytes,
-    pub(super) driver: DriverFence,
+    /// The slice file, or one for each container.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// A GPU whose limit changes.
@@ -151,7 +151,10 @@ pub(super) fn find(
     };
     let targets = targets(&candidates, &written, device, size)?;
     let unified = targets.iter().filter(|target| target.is_unified).count();
-    let driver = container.as_ref().map(|it| DriverFence::of(it, &targets));
+    let files = match &container {
+        Some(container) => container.files()?,
+        None => vec![slice.file.clone()],
+    };
     let place = match container {
         Some(container) => Place::Container(container),
         None if unified == 0 => tenant(slice, user),
@@ -165,7 +168,7 @@ pub(super) fn find(
         targets,
         place,
         allowance: written.host_allowance.unwrap_or(HOST_ALLOWANCE),
-        driver: driver.transpose()?.unwrap_or_default(),
+        files,
     })
 }
 

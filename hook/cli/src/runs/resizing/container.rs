@@ -13,6 +13,7 @@ use gpuslice_host::machine::policy;
 use gpuslice_host::slices::admission::{Asking, admit};
 use gpuslice_host::slices::records::{self, DeviceBudget, Registry, SliceRecord, unified};
 use gpuslice_host::slices::{gc, host_state, tenants};
+use std::path::PathBuf;
 
 /// The slice of a container.
 #[derive(Clone, Debug)]
@@ -32,6 +33,16 @@ impl ContainerSlice {
     /// When the record cannot be read, or the container has ended.
     pub(crate) fn record(&self) -> anyhow::Result<SliceRecord> {
         self.own(records::records(&self.places)?)
+    }
+
+    /// Returns the slice files of its containers.
+    ///
+    /// # Errors
+    /// As [`ContainerSlice::record`].
+    pub(crate) fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let members = self.record()?.containers.into_iter();
+        let roots = members.map(|member| self.places.container_root(&member.id));
+        Ok(roots.map(|root| root.join("slice.json")).collect())
     }
 
     fn own(&self, records: Vec<SliceRecord>) -> anyhow::Result<SliceRecord> {

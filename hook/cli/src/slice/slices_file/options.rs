@@ -20,7 +20,7 @@ pub struct SliceFromFile {
 }
 
 /// The options that a slices file has in its keys.
-const DESCRIBED: [&str; 17] = [
+const DESCRIBED: [&str; 18] = [
     "memory",
     "device",
     "total",
@@ -34,6 +34,7 @@ const DESCRIBED: [&str; 17] = [
     "threshold",
     "page_cache",
     "page_cache_share",
+    "fence",
     "no_enforce",
     "name",
     "config",

@@ -22,6 +22,7 @@ threshold = ["available=16GiB", "full=5"]
 page-cache = "drop-behind"
 page-cache-share = true
 overcommit = true
+fence = "preload"
 enforce = false
 command = ["vllm", "serve", "it's a model"]
 env = { HF_HOME = "/models", A_1 = "" }

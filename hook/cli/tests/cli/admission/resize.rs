@@ -214,6 +214,10 @@ fn recorded(machine: &Machine) -> u64 {
 }
 
 /// Kills `gpuslice resize` of a slice of 12 GiB at any moment. `recorded` is what other slices count.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the sizes and pauses of 60 rounds"
+)]
 fn killed_at_any_moment(machine: &Machine, recorded: impl Fn() -> u64) {
     let (child, config) = machine.slice(&["--memory=12GiB", "--name=llama"]);
     let config = config.to_str().unwrap();

@@ -4,6 +4,8 @@
 
 mod backends;
 mod cgroups;
+mod fence;
+mod held;
 mod toolkit;
 
 use cgroups::{Cgroup, path, two_levels};
@@ -113,13 +115,24 @@ fn kept(counted: &Counted, cgroup: &str) -> (Option<(u64, u64)>, u64) {
 
 #[test]
 fn no_guarantee_is_left_in_ancestors_when_containers_have_ended() {
-    let Some((above, leaf)) = two_levels("left") else {
+    end_containers("left", 20, |round| round % 2 == 0);
+}
+
+/// `make limits` runs it.
+#[test]
+#[ignore = "ten thousand containers take minutes"]
+fn no_guarantee_is_left_after_ten_thousand_containers() {
+    end_containers("ten-thousand", 10_000, |_| true);
+}
+
+/// Ends containers, each a process in a cgroup with a limit of the driver, by SIGKILL or by SIGTERM.
+/// Then the cgroup is removed, and nothing is set to 0 before.
+fn end_containers(name: &str, number: u32, is_killed: fn(u32) -> bool) {
+    let Some((above, leaf)) = two_levels(name) else {
         return;
     };
     let counted = Counted::new(DMEM, LIMIT);
     let _first = counted.neighbour();
-    // By hand: GPUSLICE_CGROUPS=1000.
-    let number = std::env::var("GPUSLICE_CGROUPS").map_or(20, |number| number.parse().unwrap());
     let leaf_path = path(&leaf);
     drop(leaf);
     for round in 0..number {
@@ -134,7 +147,7 @@ fn no_guarantee_is_left_in_ancestors_when_containers_have_ended() {
             .spawn()
             .unwrap();
         leaf.takes(sleeper.id());
-        if round % 2 == 0 {
+        if is_killed(round) {
             sleeper.kill().unwrap();
         } else {
             let pid = sleeper.id().to_string();
