@@ -80,8 +80,8 @@ The guard is a process of its own, gpusliced --guard, which the service gpuslice
   memory = \"warn\"              on unified memory: warn, or act (drop caches, SIGTERM, SIGKILL), or
                                off, when the host runs short
   reserve = \"8GiB\"             the memory to keep available (default: that of config.toml)
-  bypass = \"warn\"              for a process that holds memory beyond its slice: warn, terminate,
-                               kill, off
+  bypass = \"warn\"              the highest step against a process that holds memory beyond its
+                               slice: off, warn, deny (new GPU opens), terminate, kill
   slack = \"256MiB\"             a smaller difference is not suspicious (default)
   step_seconds = 10.0          the time between two steps (default)
   [guard.host]

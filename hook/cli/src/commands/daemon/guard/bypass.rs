@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 pub(crate) enum Step {
     /// It is named in the log and as an event.
     Warn,
+    /// The processes of its container can open no GPU any more. Left out for runs, which have no
+    /// cgroup of their own.
+    Deny,
     /// It is asked to end.
     Terminate,
     /// It is killed.
@@ -31,6 +34,8 @@ pub(crate) struct Suspect {
     pub(crate) slice: String,
     /// The slice's user; None for containers.
     pub(crate) user: Option<u32>,
+    /// The first processes of the slice's containers; empty for a run.
+    pub(crate) containers: Vec<i32>,
     pub(crate) pid: u32,
     /// The process's name.
     pub(crate) name: String,
@@ -53,6 +58,7 @@ pub(crate) fn suspects(slices: &[SliceStatus], slack: u64) -> Vec<Suspect> {
             let suspect = |pid, name: Option<&String>, bytes, has_library| Suspect {
                 slice: shown_name(&slice.name, &slice.file),
                 user: slice.user.map(|user| user.0),
+                containers: slice.containers.iter().map(|one| one.pid).collect(),
                 pid,
                 name: name.cloned().unwrap_or_else(|| "?".to_owned()),
                 device: device.device.clone().unwrap_or_default(),
@@ -112,7 +118,8 @@ impl Cases {
             let next = match case.taken {
                 None if case.samples >= SAMPLES => Some(Step::Warn),
                 Some((last, at)) if now.saturating_duration_since(at) >= pause => match last {
-                    Step::Warn => Some(Step::Terminate),
+                    Step::Warn if !suspect.containers.is_empty() => Some(Step::Deny),
+                    Step::Warn | Step::Deny => Some(Step::Terminate),
                     Step::Terminate => Some(Step::Kill),
                     Step::Kill => None,
                 },
@@ -197,6 +204,27 @@ mod tests {
         assert_eq!(turn(Vec::new()), 0);
         assert_eq!((turn(sample()), turn(sample()), turn(sample())), (0, 0, 2));
         assert_eq!(turn(sample()), 0);
+    }
+
+    #[test]
+    fn a_container_loses_its_gpus_before_a_process_of_it_is_ended() {
+        let mut slice = slice(Some(1 << 30), 0, None);
+        slice.containers = vec![crate::commands::status::containers::ContainerStatus {
+            id: "ab".to_owned(),
+            name: "ab".to_owned(),
+            pid: 77,
+            no_slice: None,
+        }];
+        let sample = || suspects(std::slice::from_ref(&slice), SLACK);
+        assert_eq!(sample()[0].containers, [77]);
+        let (mut cases, start) = (Cases::default(), Instant::now());
+        let mut steps = Vec::new();
+        for second in 0..60 {
+            let now = start + Duration::from_secs(second);
+            let due = cases.sample(sample(), now, Step::Kill, Duration::from_secs(10));
+            steps.extend(due.into_iter().map(|(step, _)| step));
+        }
+        assert_eq!(steps, [Step::Warn, Step::Deny, Step::Terminate, Step::Kill]);
     }
 
     #[test]

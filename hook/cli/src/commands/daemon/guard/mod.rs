@@ -5,6 +5,7 @@
 
 mod bypass;
 mod candidates;
+mod lever;
 mod memory;
 pub(super) mod settings;
 pub(crate) mod state;
@@ -19,6 +20,7 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::policy;
 use memory::rungs::Rungs;
 use memory::watch::{Host, Watch};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use settings::{Memory, Settings};
 use std::fs;
 use std::path::Path;
@@ -27,6 +29,8 @@ use survey::{Channels, Survey};
 
 /// The most notes that the watching thread leaves for the surveying thread.
 const NOTES: usize = 64;
+/// The most descriptors that are wanted: enough for 16,000 processes.
+const DESCRIPTORS: u64 = 65_536;
 
 /// Works until the process is ended.
 ///
@@ -76,6 +80,7 @@ fn watch(
         notes: notes_in,
     };
     stay_runnable(tell);
+    open_many();
     let thread = std::thread::Builder::new().name("guard-watch".to_owned());
     thread
         .spawn(move || {
@@ -105,6 +110,15 @@ fn stay_runnable(tell: fn(&str)) {
     let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
     if locked != 0 {
         tell("its memory is not locked (it takes CAP_IPC_LOCK, or LimitMEMLOCK=infinity)");
+    }
+}
+
+/// Raises the number of descriptors: each candidate process takes two, twice while candidates are
+/// exchanged. systemd gives 1,024, and allows far more.
+fn open_many() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let wanted = hard.min(DESCRIPTORS).max(soft);
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) enum Memory {
 enum Bypass {
     Off,
     Warn,
+    Deny,
     Terminate,
     Kill,
 }
@@ -109,6 +110,7 @@ impl TryFrom<Written> for Settings {
             bypass: match written.bypass {
                 Some(Bypass::Off) => None,
                 None | Some(Bypass::Warn) => Some(Step::Warn),
+                Some(Bypass::Deny) => Some(Step::Deny),
                 Some(Bypass::Terminate) => Some(Step::Terminate),
                 Some(Bypass::Kill) => Some(Step::Kill),
             },

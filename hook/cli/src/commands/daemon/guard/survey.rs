@@ -11,7 +11,7 @@ use super::memory::rungs::Level;
 use super::memory::watch::{Note, What};
 use super::settings::{Memory, Settings};
 use super::state::{self, GuardState};
-use super::steps;
+use super::steps::{self, Denied};
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::process::Processes;
@@ -60,6 +60,8 @@ pub(crate) struct Survey {
     state: GuardState,
     /// The state that was written last.
     published: GuardState,
+    /// The containers that can open no GPU any more.
+    denied: Denied,
 }
 
 /// The channels to the watching thread.
@@ -106,6 +108,7 @@ impl Survey {
                 ..GuardState::default()
             },
             published: GuardState::default(),
+            denied: Denied::default(),
         }
     }
 
@@ -279,10 +282,12 @@ impl Survey {
             let slack = self.settings.slack.get();
             let found = bypass::suspects(&self.snapshot.slices, slack);
             let pause = self.settings.pause;
+            self.denied.keep(&found, tell);
             for (step, suspect) in self.cases.sample(found, start, highest, pause) {
-                steps::take(step, &suspect, &processes, tell);
+                steps::take(step, &suspect, &processes, &mut self.denied, tell);
                 match step {
                     Step::Warn => self.state.named = self.state.named.saturating_add(1),
+                    Step::Deny => {}
                     Step::Terminate | Step::Kill => self.count(step == Step::Kill),
                 }
             }
