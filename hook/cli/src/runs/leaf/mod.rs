@@ -139,6 +139,11 @@ pub(crate) fn of(private: &Path) -> Option<PathBuf> {
     is_ours.then_some(folder)
 }
 
+/// Whether the path of a cgroup is that of a run's, or below it.
+pub(crate) fn is_below_a_run(path: &str) -> bool {
+    Path::new(path).iter().any(is_of_a_run)
+}
+
 /// Waits until no process is in the cgroup of a run, or below it.
 pub(crate) fn wait_until_empty(folder: &Path) {
     while is_populated(folder) {

@@ -11,6 +11,7 @@ use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said, Worker};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -345,4 +346,42 @@ fn the_drivers_limit_follows_a_resize() {
             worker.must("free 0");
         }
     }
+}
+
+/// Only root sets limits of the driver. Another user's run is held by the library, and says so if the
+/// driver was asked for.
+#[test]
+fn without_root_the_library_holds_the_limit() {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let gpuslice = place::gpuslice().display().to_string();
+    let other = [
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        &*gpuslice,
+    ];
+    let run = |words: &[&str]| {
+        let run = Run::new("setpriv").args(other).args(words);
+        run.env("HOME", folder.path()).answer()
+    };
+    let slice = ["--sim", DMEM, "--memory", "6GiB"];
+    let said = run(&[&["check", "--json"], &slice[..]].concat());
+    let json: Value =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    assert_eq!(json["slice"]["fence"], "preload", "{said:?}");
+    let asked = [&["run"], &slice[..], &["--fence", "driver", "--", "true"]].concat();
+    let refused = run(&asked);
+    assert_eq!(refused.end, "exit 125", "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("only root can have it limit a cgroup"),
+        "{refused:?}"
+    );
 }
