@@ -385,3 +385,37 @@ fn without_root_the_library_holds_the_limit() {
         "{refused:?}"
     );
 }
+
+/// The watcher of a process's run, by its command line.
+fn watcher_of(pid: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|watcher| {
+        let line = fs::read(format!("/proc/{watcher}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.get(1) == Some(&&b"tidy-up"[..]) && words.get(3) == Some(&pid.to_string().as_bytes())
+    })
+}
+
+#[test]
+fn the_cgroup_of_a_run_whose_watcher_was_killed_is_removed_by_status() {
+    if !has_cgroups() {
+        return;
+    }
+    let machine = Machine::new(DMEM);
+    let worker = bare_worker(&machine, DMEM, "driver");
+    let own = cgroup_of(worker.pid());
+    let folder = leaves()
+        .into_iter()
+        .find(|folder| folder.display().to_string().ends_with(&own));
+    let folder = folder.unwrap_or_else(|| panic!("{own}"));
+    let watcher = watcher_of(worker.pid()).expect("a run has a watcher");
+    let killed = std::process::Command::new("kill")
+        .args(["-KILL", &watcher.to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    worker.kill();
+    assert!(folder.exists(), "nobody has removed it yet");
+    let status = Run::new(place::gpuslice()).arg("status").answer();
+    assert!(!folder.exists(), "{status:?}");
+}
