@@ -189,6 +189,9 @@ fn limit(
     private: &Path,
     machine: &Machine,
 ) -> Result<(Leaf, DriverLimit), NotHeld> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(NotHeld::usual("only root can have it limit a cgroup"));
+    }
     // The simulated driver holds its limits in cgroups of any kind.
     let needs_dmem = fence.backend == Some(DriverLimit::Dmem) && !machine.is_simulated;
     let leaf = Leaf::create(private, needs_dmem).map_err(NotHeld::usual)?;
@@ -214,8 +217,6 @@ fn limit(
         LimitError::NoLibrary(_) | LimitError::NotThere(_) | LimitError::Above(_) => {
             NotHeld::usual(&error)
         }
-        // Only root sets limits.
-        LimitError::Refused { .. } if !nix::unistd::geteuid().is_root() => NotHeld::usual(&error),
         LimitError::Refused { .. } | LimitError::NotInForce(_) => unusual(error.to_string()),
     })?;
     leaf.enter().map_err(NotHeld::usual)?;

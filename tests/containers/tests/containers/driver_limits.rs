@@ -193,7 +193,7 @@ fn no_guarantee_and_no_slice_is_left_however_containers_end() {
 
 /// The hooks of a container with a limit of NVIDIA's toolkit. The toolkit's hook runs before or
 /// after ours.
-fn with_toolkit(gpu: &str, first: bool) -> Value {
+pub(super) fn with_toolkit(gpu: &str, first: bool) -> Value {
     let theirs = json!({
         "path": "/usr/bin/nvidia-cdi-hook",
         "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", UUID],

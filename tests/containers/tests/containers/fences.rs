@@ -1,11 +1,12 @@
 //! What holds the limit of a container: the driver where it can, otherwise the library. By the hook
 //! and by the wrapper, on machines of every kind, the limit is the same, and every API reports it.
 
-use super::driver_limits::{DMEM, MISC, limited, machine};
+use super::driver_limits::{DMEM, MISC, limited, machine, with_toolkit};
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::Host;
+use gpuslice_containers::place;
 use gpuslice_containers::ready::ready;
 use gpuslice_containers::slice::{GIB, assert_nothing_left};
 use serde_json::{Value, json};
@@ -132,6 +133,49 @@ fn a_container_cannot_choose_another_fence_than_the_policys() {
         if let Some(fence) = fence {
             let check = Check::run(&oci, NAME);
             assert_eq!(check.json()["slice"]["fence"], fence, "{policy}");
+        }
+        oci.remove(NAME);
+        assert_nothing_left(&host);
+    }
+}
+
+/// Where NVIDIA's toolkit sets a higher limit after the hook, the driver does not hold the slice.
+#[test]
+fn a_limit_that_nvidias_toolkit_raises_is_held_by_the_library() {
+    if !ready() {
+        return;
+    }
+    let host = machine(DMEM);
+    let stand_in = std::fs::read(place::package().join("nvidia-memory-limits.py"));
+    host.write("/usr/bin/nvidia-cdi-hook", stand_in.expect("the stand-in"));
+    host.sh("chmod 755 /usr/bin/nvidia-cdi-hook").ok();
+    for (fence, theirs, held_by) in [
+        (None, "8192", Some("preload")),
+        (Some("driver"), "8192", None),
+        // A lower limit makes the slice smaller, and the driver holds it.
+        (Some("driver"), "4096", Some("driver")),
+    ] {
+        let mut oci = Oci::new(&host, "runc", "createRuntime");
+        oci.hooks = with_toolkit(DMEM, false);
+        let (spec, mut config) = limited(&host, &oci, DMEM, &SLEEPS);
+        for name in ["REQUEST", "LIMIT"] {
+            let env = config["process"]["env"].as_array_mut().expect("it");
+            env.push(json!(format!("NVIDIA_GPU_MEMORY_{name}={theirs}")));
+        }
+        if let Some(fence) = fence {
+            config["annotations"]["gpuslice.io/fence"] = json!(fence);
+        }
+        oci.prepare_as(&spec, &config);
+        let done = oci.run(NAME);
+        let case = format!("{fence:?}, {theirs} MiB: {done:?}");
+        assert_eq!(done.code == 0, held_by.is_some(), "{case}");
+        match held_by {
+            Some(held_by) => {
+                let check = Check::run(&oci, NAME);
+                assert!(check.consistent(), "{case}: {}", check.json());
+                assert_eq!(check.json()["slice"]["fence"], held_by, "{case}");
+            }
+            None => assert!(case.contains("raises the driver's limit"), "{case}"),
         }
         oci.remove(NAME);
         assert_nothing_left(&host);

@@ -93,7 +93,7 @@ pub(super) fn gather_and_query(
             (None, Some(false)) => Fence::Counted,
             (None, Some(true)) => status.strongest_fence(),
             // Only a slice that refuses has a record of admission.
-            (None, None) if status.is_private => Fence::Preload,
+            (None, None) if status.is_private => status.fence,
             (None, None) => Fence::Unknown,
         };
         status.machine = machine.clone();

@@ -139,6 +139,11 @@ pub(crate) fn of(private: &Path) -> Option<PathBuf> {
     is_ours.then_some(folder)
 }
 
+/// Whether the path of a cgroup is that of a run's, or below it.
+pub(crate) fn is_below_a_run(path: &str) -> bool {
+    Path::new(path).iter().any(is_of_a_run)
+}
+
 /// Waits until no process is in the cgroup of a run, or below it.
 pub(crate) fn wait_until_empty(folder: &Path) {
     while is_populated(folder) {
@@ -220,7 +225,7 @@ fn make(
         folder: parent.clone(),
         error,
     };
-    if needs_dmem && !counts_below(mount, above) {
+    if needs_dmem && !counts_below(mount, above, DMEM) {
         return Err(NoLeaf::Crowded { folder: parent });
     }
     let folder = parent.join(name);
@@ -235,8 +240,8 @@ fn make(
     Ok((folder, path))
 }
 
-/// Turns the controller on for the cgroups below, from the root down. Returns whether it is on.
-fn counts_below(mount: &Path, above: &str) -> bool {
+/// Turns a controller on for the cgroups below, from the root down. Returns whether it is on.
+fn counts_below(mount: &Path, above: &str, controller: &str) -> bool {
     let mut path = mount.to_owned();
     let mut folders = vec![path.clone()];
     for name in Path::new(above.trim_start_matches('/')) {
@@ -246,10 +251,13 @@ fn counts_below(mount: &Path, above: &str) -> bool {
     folders.iter().all(|folder| {
         let is_on = || {
             let on = fs::read_to_string(folder.join("cgroup.subtree_control"));
-            on.is_ok_and(|on| on.split_whitespace().any(|name| name == DMEM))
+            on.is_ok_and(|on| on.split_whitespace().any(|name| name == controller))
         };
         is_on() || {
-            let _ = fs::write(folder.join("cgroup.subtree_control"), format!("+{DMEM}"));
+            let _ = fs::write(
+                folder.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            );
             is_on()
         }
     })
@@ -283,6 +291,37 @@ mod tests {
             ["/system.slice/a.service"]
         );
         assert_eq!(parents("/"), ["/"]);
+    }
+
+    /// Every controller of version 2 behaves as dmem does, which this kernel may not have.
+    #[test]
+    fn the_kernel_counts_only_below_cgroups_without_processes() {
+        let mount = cgroups::mount();
+        let controllers = mount.map(|mount| fs::read_to_string(mount.join("cgroup.controllers")));
+        let controllers = controllers.and_then(Result::ok).unwrap_or_default();
+        let threaded = ["cpu", "cpuset", "perf_event", "pids"];
+        let mut names = controllers.split_whitespace();
+        let controller = names.find(|name| !threaded.contains(name));
+        let name = format!("gpuslice-counts-{}", std::process::id());
+        let made = mount.map(|mount| mount.join(&name));
+        let made = made.filter(|folder| fs::create_dir(folder).is_ok());
+        let (Some(mount), Some(controller), Some(folder)) = (mount, controller, made) else {
+            eprintln!("not run: no cgroup with a controller can be made here");
+            return;
+        };
+        let above = format!("/{name}");
+        let mut sleeper = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        fs::write(folder.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+        assert!(!counts_below(mount, &above, controller));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(counts_below(mount, &above, controller));
+        assert!(counts_below(mount, &above, controller), "it stays on");
+        remove(&folder);
+        assert!(!folder.exists());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said, Worker};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -346,4 +347,76 @@ fn the_drivers_limit_follows_a_resize() {
             worker.must("free 0");
         }
     }
+}
+
+/// Only root sets limits of the driver. Another user's run is held by the library, and says so if the
+/// driver was asked for.
+#[test]
+fn without_root_the_library_holds_the_limit() {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let gpuslice = place::gpuslice().display().to_string();
+    let other = [
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        &*gpuslice,
+    ];
+    let run = |words: &[&str]| {
+        let run = Run::new("setpriv").args(other).args(words);
+        run.env("HOME", folder.path()).answer()
+    };
+    let slice = ["--sim", DMEM, "--memory", "6GiB"];
+    let said = run(&[&["check", "--json"], &slice[..]].concat());
+    let json: Value =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    assert_eq!(json["slice"]["fence"], "preload", "{said:?}");
+    let asked = [&["run"], &slice[..], &["--fence", "driver", "--", "true"]].concat();
+    let refused = run(&asked);
+    assert_eq!(refused.end, "exit 125", "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("only root can have it limit a cgroup"),
+        "{refused:?}"
+    );
+}
+
+/// The watcher of a process's run, by its command line.
+fn watcher_of(pid: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|watcher| {
+        let line = fs::read(format!("/proc/{watcher}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.get(1) == Some(&&b"tidy-up"[..]) && words.get(3) == Some(&pid.to_string().as_bytes())
+    })
+}
+
+#[test]
+fn the_cgroup_of_a_run_whose_watcher_was_killed_is_removed_by_status() {
+    if !has_cgroups() {
+        return;
+    }
+    let machine = Machine::new(DMEM);
+    let worker = bare_worker(&machine, DMEM, "driver");
+    let own = cgroup_of(worker.pid());
+    let folder = leaves()
+        .into_iter()
+        .find(|folder| folder.display().to_string().ends_with(&own));
+    let folder = folder.unwrap_or_else(|| panic!("{own}"));
+    let watcher = watcher_of(worker.pid()).expect("a run has a watcher");
+    let killed = std::process::Command::new("kill")
+        .args(["-KILL", &watcher.to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    worker.kill();
+    assert!(folder.exists(), "nobody has removed it yet");
+    let status = Run::new(place::gpuslice()).arg("status").answer();
+    assert!(!folder.exists(), "{status:?}");
 }
