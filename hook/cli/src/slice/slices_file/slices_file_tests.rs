@@ -44,7 +44,7 @@ fn every_key_becomes_the_option_of_its_name() {
         panic!("{slices:?}");
     };
     assert_eq!((chat.name(), chat.line), ("chat", 3));
-    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 23));
+    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 24));
     let options = &chat.options;
     assert_eq!(options.memory, Some(Bytes::gib(12)));
     let devices: Vec<_> = options.device.iter().map(|one| one.memory).collect();
