@@ -379,6 +379,12 @@ fn on_unified_memory_the_promise_follows_the_limit() {
     assert_eq!(resize(&machine, &["llama", "70GiB"]).2, 0);
     assert_eq!(promised(&machine, "llama"), [70 * GIB]);
     assert_eq!(limit(&machine, "llama").0, 70 * GIB);
+    // The guard and other readers are given the promise's own name.
+    let (out, ..) = told(&mut gpuslice(&machine, &["status", "--json", "llama"]));
+    let status: Value = serde_json::from_str(&out).unwrap();
+    let promise = &status["slices"][0]["promise"];
+    assert_eq!(promise["budget"], 70 * GIB);
+    assert!(Path::new(promise["file"].as_str().unwrap()).exists());
     let (second, _) = machine.slice(&["--memory=20GiB", "--name=second"]);
     let (_, err, status) = resize(&machine, &["llama", "110GiB"]);
     assert!(
