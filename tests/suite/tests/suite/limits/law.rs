@@ -4,6 +4,8 @@
 //! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` sets how many programs each
 //! test runs (default: 100, which take 10 seconds).
 
+use crate::driver::limit::cgroups::Cgroup;
+use crate::driver::limit::{self, held};
 use gpuslice_config::ledger::Kind;
 use gpuslice_sim_machine::{Kind as Truly, ProcessTruth};
 use gpuslice_suite::slice::GIB;
@@ -146,6 +148,8 @@ struct Play {
     growing: u64,
     /// The limit in force.
     limit: u64,
+    /// The cgroup for which the driver holds the limit, if it does.
+    held_by_driver: Option<Cgroup>,
 }
 
 impl Play {
@@ -153,8 +157,10 @@ impl Play {
         match step {
             Step::Does(process, thread, thing, act) => {
                 let (place, slice) = (&mut self.processes[*process], &self.slice);
+                let cgroup = self.held_by_driver.as_ref();
                 let worker = place.get_or_insert_with(|| {
-                    let mut worker = slice.idle();
+                    let idle = |cgroup| held::idle(cgroup, slice);
+                    let mut worker = cgroup.map_or_else(|| slice.idle(), idle);
                     // Without room for a context the start fails, and so do the later steps. The
                     // law still holds.
                     worker.code("start 0");
@@ -185,7 +191,11 @@ impl Play {
     /// afterwards, and the excess is returned before the request is answered. So each open request
     /// may exceed the limit by one growth.
     fn within_the_limit(&self) {
-        let calls = self.growing.min((PROCESSES * THREADS) as u64);
+        let calls = match &self.held_by_driver {
+            None => self.growing.min((PROCESSES * THREADS) as u64),
+            // The driver's own limit is exceeded by nothing.
+            Some(_) => 0,
+        };
         let (held, limit) = (self.slice.held(), self.limit);
         assert!(held <= limit + calls * GROWTH, "{held} of {limit} are held");
     }
@@ -259,23 +269,55 @@ fn runs(program: &[Step]) {
         processes: Default::default(),
         growing: 0,
         limit: LIMIT,
+        held_by_driver: None,
     };
-    for step in program {
-        play.step(step);
-    }
-    play.look();
-    for process in &mut play.processes {
-        drop(process.take());
-    }
-    play.slice.buried(0);
-    assert_eq!(play.slice.held(), 0);
+    play.whole(program);
     let mut next = play.slice.worker();
     let context = play.slice.held();
     assert_eq!(next.free(), play.limit - context, "no memory stays counted");
 }
 
+/// Runs a program in a slice whose limit the driver holds.
+fn runs_held(scenario: &str, cgroup: Cgroup, program: &[Step]) {
+    let slice = Counted::with(scenario, &held::keys(&cgroup, LIMIT));
+    let folder = cgroup.folder.display().to_string();
+    let _ = limit::set(&slice, &folder, "6GiB").clean();
+    let mut play = Play {
+        slice,
+        processes: Default::default(),
+        growing: 0,
+        limit: LIMIT,
+        held_by_driver: Some(cgroup),
+    };
+    play.whole(program);
+}
+
+impl Play {
+    /// Runs a program to its end, and ends its processes.
+    fn whole(&mut self, program: &[Step]) {
+        for step in program {
+            self.step(step);
+        }
+        self.look();
+        for process in &mut self.processes {
+            drop(process.take());
+        }
+        self.slice.buried(0);
+        assert_eq!(self.slice.held(), 0);
+    }
+}
+
 /// Runs random programs, with or without requests for pool memory.
 fn whatever_programs_do(of_pools: bool) {
+    let wanted = move |step: &Step| match step {
+        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
+        _ => true,
+    };
+    run_all(wanted, runs);
+}
+
+/// Runs random programs of the steps that are wanted.
+fn run_all(wanted: impl Fn(&Step) -> bool + 'static, runs: impl Fn(&[Step])) {
     let asked = std::env::var("GPUSLICE_LAW").ok();
     let cases = asked.and_then(|cases| cases.parse().ok()).unwrap_or(100);
     let config = Config {
@@ -284,12 +326,8 @@ fn whatever_programs_do(of_pools: bool) {
         failure_persistence: None,
         ..Config::default()
     };
-    let wanted = move |step: &Step| match step {
-        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
-        _ => true,
-    };
     let programs = program().prop_map(move |mut program| {
-        program.retain(wanted);
+        program.retain(&wanted);
         program
     });
     let mut runner = TestRunner::new(config);
@@ -308,4 +346,19 @@ fn the_ledger_holds_what_the_driver_holds_whatever_programs_do() {
 #[test]
 fn without_pools_not_a_byte_more_than_the_limit_is_ever_held() {
     whatever_programs_do(false);
+}
+
+/// The driver does not count managed memory as its device's, and a limit that is set in the ledger is
+/// held by the library.
+#[test]
+fn the_ledger_counts_what_the_driver_holds_where_the_driver_refuses() {
+    let wanted =
+        |step: &Step| !matches!(step, Step::Resize(_) | Step::Does(_, _, _, Act::Managed(_)));
+    for scenario in [limit::DMEM, limit::MISC] {
+        run_all(wanted, |program| {
+            if let Some(cgroup) = Cgroup::new("law") {
+                runs_held(scenario, cgroup, program);
+            }
+        });
+    }
 }
