@@ -10,9 +10,22 @@ pub const HEAD: usize = 256;
 /// `None` when the line is missing or garbled: a signal that cannot be trusted is not used.
 #[must_use]
 pub fn full_avg10(text: &[u8]) -> Option<u32> {
+    avg10(text, b"full ")
+}
+
+/// The share of the last ten seconds in which at least one process waited for memory, in hundredths
+/// of a percent.
+///
+/// `None` when the line is missing or garbled.
+#[must_use]
+pub fn some_avg10(text: &[u8]) -> Option<u32> {
+    avg10(text, b"some ")
+}
+
+fn avg10(text: &[u8], who: &[u8]) -> Option<u32> {
     let mut lines = text.split(|byte| *byte == b'\n');
-    let full = lines.find_map(|line| line.strip_prefix(b"full "))?;
-    let mut fields = full.split(|byte| *byte == b' ');
+    let line = lines.find_map(|line| line.strip_prefix(who))?;
+    let mut fields = line.split(|byte| *byte == b' ');
     hundredths(fields.find_map(|field| field.strip_prefix(b"avg10="))?)
 }
 
@@ -44,6 +57,7 @@ mod tests {
     #[test]
     fn the_line_of_those_that_all_wait_is_read() {
         assert_eq!(full_avg10(IDLE), Some(5));
+        assert_eq!(some_avg10(IDLE), Some(100));
         assert_eq!(full_avg10(b"full avg10=100.00"), Some(10_000));
     }
 

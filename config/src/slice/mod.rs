@@ -83,6 +83,8 @@ pub struct DeviceSlice {
     pub headroom: Bytes,
     /// The value reported as total memory.
     pub total: Total,
+    /// The largest limit that the slice may get, which TOTAL shows from the start.
+    pub maximum: Option<Bytes>,
     /// Whether the device shares the host's memory, where the slice's writer has queried the
     /// driver. NVML alone cannot tell.
     pub integrated: Option<bool>,
@@ -158,6 +160,9 @@ pub struct Slice {
     pub memory: Option<Bytes>,
     /// The headroom of every device without its own.
     pub headroom: Bytes,
+    /// The largest limit that a resize may give each device, which TOTAL shows from the start. None:
+    /// TOTAL shows the limit in force.
+    pub maximum: Option<Bytes>,
     devices: [Option<ListedDevice>; MAX_DEVICES],
 }
 
@@ -186,6 +191,7 @@ impl Default for Slice {
             thresholds: Thresholds::default(),
             memory: None,
             headroom: Bytes::ZERO,
+            maximum: None,
             devices: [None; MAX_DEVICES],
         }
     }
@@ -258,6 +264,7 @@ impl Slice {
                 .and_then(|listed| listed.headroom)
                 .unwrap_or(self.headroom),
             total: self.total,
+            maximum: self.maximum,
             integrated: listed.and_then(|listed| listed.integrated),
         })
     }
@@ -277,9 +284,15 @@ impl Slice {
             if listed.headroom.unwrap_or(self.headroom) >= memory {
                 return Err(SliceFault::Headroom);
             }
+            if self.maximum.is_some_and(|maximum| maximum < memory) {
+                return Err(SliceFault::Maximum);
+            }
         }
         match self.memory {
             Some(memory) if self.headroom >= memory => Err(SliceFault::Headroom),
+            Some(memory) if self.maximum.is_some_and(|maximum| maximum < memory) => {
+                Err(SliceFault::Maximum)
+            }
             _ => Ok(()),
         }
     }

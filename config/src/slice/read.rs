@@ -79,6 +79,9 @@ pub enum SliceFault {
     /// The headroom leaves no memory.
     #[error("\"headroom\" is not less than \"memory\"")]
     Headroom,
+    /// The limit exceeds the largest one.
+    #[error("\"maximum\" is less than \"memory\"")]
+    Maximum,
     /// A text that is too long.
     #[error("\"{0}\" is too long")]
     TooLong(Text<32>),
@@ -183,6 +186,7 @@ keys! {
     "managed" => 25,
     "ledger_id" => 26,
     "driver_cgroup" => 27,
+    "maximum" => 28,
 }
 
 keys! {
@@ -269,6 +273,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "pressure_freed" => slice.thresholds.freed = Some(number(reader)?),
             "memory" => slice.memory = Some(budget(key, reader)?),
             "headroom" => slice.headroom = Bytes::new(reader.number()?),
+            "maximum" => slice.maximum = Some(budget(key, reader)?),
             _ => return Err(SliceFault::UnknownKey(Text::new(key))),
         }
     }

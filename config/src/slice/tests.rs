@@ -21,6 +21,7 @@ fn a_slice_of_all_gpus_needs_two_keys() {
             memory: Bytes::gib(8),
             headroom: Bytes::ZERO,
             total: Total::Slice,
+            maximum: None,
             integrated: None,
         })
     );
@@ -39,6 +40,7 @@ fn a_listed_device_has_its_own_budget_and_the_others_are_left_alone() {
             memory: Bytes::new(1024),
             headroom: Bytes::new(24),
             total: Total::Device,
+            maximum: None,
             integrated: Some(true),
         })
     );
@@ -222,6 +224,7 @@ prop_compose! {
             cgroup: path(2),
             driver_cgroup: path(4),
             host_allowance: allowance.map(Bytes::new),
+            maximum: allowance.map(|_| Bytes::MAX),
             pressure: if release { Pressure::Release } else { Pressure::Refuse },
             thresholds: Thresholds {
                 file: path(3),

@@ -62,6 +62,8 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<u64>,
     headroom: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maximum: Option<u64>,
     devices: Vec<Device>,
 }
 
@@ -149,6 +151,7 @@ impl Slice {
             },
             memory: self.memory.map(|amount| amount.get()),
             headroom: self.headroom.get(),
+            maximum: self.maximum.map(|amount| amount.get()),
             devices: self
                 .devices()
                 .map(|listed| Device {

@@ -117,7 +117,9 @@ mod tests {
 
     #[test]
     fn every_day_until_2400_is_the_day_that_a_library_says() {
-        for day in 0..157_000u64 {
+        // miri takes a millisecond and more for each day.
+        let step = if cfg!(miri) { 997 } else { 1 };
+        for day in (0..157_000u64).step_by(step) {
             assert_eq!(shown(day * 86_400), by_library(day * 86_400));
         }
     }

@@ -8,7 +8,7 @@ use crate::commands::{
     cache, cdi, check, daemon, devices, docs, doctor, driver_limit, engines, env, events, gc,
     headroom, history, metrics, plan, report, resize, run, status, top,
 };
-use crate::driver::{limit_probe, probe, processes};
+use crate::driver::{limit_probe, memory_watch, probe, processes};
 use crate::runs::watcher;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
@@ -92,6 +92,9 @@ pub enum Verb {
     /// Ask NVML for the memory and processes of each GPU and print them as JSON (gpuslice's own child)
     #[command(hide = true)]
     DriverProcesses(processes::Args),
+    /// Ask NVML for the memory in use, again and again (gpuslice's own child)
+    #[command(hide = true)]
+    DriverMemory,
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
     DriverLimitProbe(limit_probe::Args),
@@ -189,6 +192,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::CheckProbe(args) => check::query::probe::main(&args),
         Verb::InventoryProbe => probe::main(),
         Verb::DriverProcesses(args) => processes::main(&args),
+        Verb::DriverMemory => memory_watch::main(),
         Verb::Watch(args) => watcher::main(&args),
     }
 }

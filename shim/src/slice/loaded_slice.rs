@@ -68,6 +68,7 @@ impl LoadedSlice {
             memory,
             headroom: slice.headroom,
             total: slice.total,
+            maximum: slice.maximum,
             integrated: None,
         });
         let cgroup = match slice.cgroup {

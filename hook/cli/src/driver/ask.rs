@@ -77,7 +77,7 @@ pub(crate) enum AskError {
 
 /// Variables removed from the child's environment: it must see every device, as the driver lists
 /// them.
-const REMOVED: [&str; 4] = [
+pub(super) const REMOVED: [&str; 4] = [
     "LD_PRELOAD",
     "GPUSLICE_CONFIG",
     "GPUSLICE_SLICE",

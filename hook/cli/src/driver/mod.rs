@@ -7,6 +7,7 @@ pub(crate) mod devices_file;
 pub(crate) mod inventory;
 pub(crate) mod limit_probe;
 pub(crate) mod limits;
+pub(crate) mod memory_watch;
 pub(crate) mod nvml;
 pub(crate) mod preload;
 pub(crate) mod probe;

@@ -89,10 +89,13 @@ pub(crate) fn decide(
     if wanted == Fence::Preload {
         return Ok(plan);
     }
-    let of_slice = match (slice.enforce, slice.total) {
-        (false, _) => Some("it refuses nothing (--no-enforce)"),
-        (true, Total::Device) => Some("its programs would see the limit, not the device's total"),
-        (true, Total::Slice) => None,
+    let of_slice = match (slice.enforce, slice.total, slice.maximum) {
+        (false, ..) => Some("it refuses nothing (--no-enforce)"),
+        (true, Total::Device, _) => {
+            Some("its programs would see the limit, not the device's total")
+        }
+        (true, Total::Slice, Some(_)) => Some("its programs would see the limit, not its maximum"),
+        (true, Total::Slice, None) => None,
     };
     let obstacle = obstacle.or(of_slice).map(str::to_owned);
     let limited = inventory.targets().filter_map(|target| {

@@ -100,10 +100,11 @@ fn a_slice_that_the_driver_holds_in_part_is_not_called_held_by_it() {
 #[test]
 fn what_a_slice_shows_or_does_not_refuse_excludes_the_driver() {
     let devices = || vec![gpu(CARD, false, true)];
-    let (mut counting, mut percent) = (slice(&[CARD]), slice(&[CARD]));
+    let [mut counting, mut percent, mut growing] = [(); 3].map(|()| slice(&[CARD]));
     counting.enforce = false;
     percent.total = Total::Device;
-    for slice in [counting, percent] {
+    growing.maximum = Some(Bytes::gib(20));
+    for slice in [counting, percent, growing] {
         let plan = planned(Fence::Auto, &slice, devices()).unwrap();
         assert!(plan.devices.is_empty() && plan.why_not.is_some());
         planned(Fence::Driver, &slice, devices()).unwrap_err();

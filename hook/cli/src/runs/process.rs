@@ -1,15 +1,17 @@
-//! Waits for processes that are not children of this one.
+//! Waits for processes that are not children of this one, and sends them signals.
 //! Touches: /proc, descriptors of processes (pidfd).
 
 use gpuslice_host::machine::process::ProcessId;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// A process that the watcher waits for.
+/// A process that may be another user's.
+#[derive(Debug)]
 pub(crate) enum Process {
     /// Identified by a pidfd, which can never refer to another process.
     Descriptor(OwnedFd),
@@ -35,6 +37,31 @@ impl Process {
             _ => ProcessId::of(pid.as_raw())
                 .map(Process::Number)
                 .ok_or_else(|| Errno::ESRCH.into()),
+        }
+    }
+
+    /// Sends a signal to the process, never to another one with its number. Allocates nothing for a
+    /// process with a pidfd.
+    ///
+    /// # Errors
+    /// The kernel's, ESRCH if the process has ended.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        match self {
+            Process::Descriptor(descriptor) => {
+                // SAFETY: pidfd_send_signal takes numbers, and a null pointer for the usual details.
+                let sent = unsafe {
+                    libc::syscall(
+                        libc::SYS_pidfd_send_signal,
+                        descriptor.as_raw_fd(),
+                        signal as libc::c_int,
+                        std::ptr::null::<libc::siginfo_t>(),
+                        0,
+                    )
+                };
+                Errno::result(sent).map(drop)
+            }
+            Process::Number(process) if process.lives() => kill(Pid::from_raw(process.pid), signal),
+            Process::Number(_) => Err(Errno::ESRCH),
         }
     }
 
@@ -82,6 +109,24 @@ mod tests {
         assert_eq!(ProcessId::of(pid.as_raw()), None);
         child.wait().unwrap();
         assert!(Process::open(pid).is_err());
+    }
+
+    #[test]
+    fn a_signal_reaches_the_process_and_no_other() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let process = Process::open(pid).unwrap();
+        let start_time = 0;
+        let other = Process::Number(ProcessId {
+            pid: pid.as_raw(),
+            start_time,
+        });
+        assert_eq!(other.signal(Signal::SIGKILL), Err(Errno::ESRCH));
+        assert!(!process.wait_for(Duration::ZERO));
+        assert_eq!(process.signal(Signal::SIGKILL), Ok(()));
+        child.wait().unwrap();
+        assert!(process.wait_for(Duration::ZERO));
+        assert_eq!(process.signal(Signal::SIGKILL), Err(Errno::ESRCH));
     }
 
     #[test]

@@ -67,6 +67,18 @@ pub struct SliceOptions {
     )]
     pub headroom: Option<Headroom>,
 
+    /// The largest limit that gpuslice resize may give the slice. TOTAL shows it from the start, for
+    /// programs that reserve addresses or plan by TOTAL; FREE follows the limit
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "limit",
+        value_parser = limit,
+        allow_hyphen_values = true,
+        help_heading = SEEN
+    )]
+    pub maximum: Option<Bytes>,
+
     /// Keep this much memory free for the host [default: by the machine's size]
     #[arg(
         long,

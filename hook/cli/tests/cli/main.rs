@@ -14,6 +14,7 @@ mod containers;
 mod docs;
 mod doctor;
 mod events;
+mod guard;
 mod metrics;
 mod run;
 mod show;

@@ -25,8 +25,8 @@ pub(super) fn of(
     };
     let cannot = match asked {
         _ if wanted == Fence::Preload => None,
-        asked if asked.total == Some(Total::Device) => {
-            Some("its programs would see the limit, not the device's total".to_owned())
+        asked if shows_more(asked) => {
+            Some("its programs would see the limit, not the total that it asks for".to_owned())
         }
         asked if asked.shared => {
             Some("a pod's containers share its slice, and each has a cgroup of its own".to_owned())
@@ -35,9 +35,15 @@ pub(super) fn of(
     };
     match (cannot, wanted) {
         (Some(why), Fence::Driver) => Err(PlanError::Fence(why)),
-        (Some(_), _) if asked.total == Some(Total::Device) => Ok(Fence::Preload),
+        (Some(_), _) if shows_more(asked) => Ok(Fence::Preload),
         _ => Ok(wanted),
     }
+}
+
+/// Whether TOTAL is to be more than the limit. Programs of a cgroup that the driver limits see the limit
+/// from some functions.
+fn shows_more(asked: &SliceRequest) -> bool {
+    asked.total == Some(Total::Device) || asked.maximum.is_some()
 }
 
 /// Why the driver cannot limit a cgroup on a device, as far as the list of GPUs tells.

@@ -270,6 +270,7 @@ fn slice_file(
     slice.page_cache = page_cache(asked, policy, unified(devices) > Bytes::ZERO);
     slice.memory = asked.memory;
     slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
+    slice.maximum = asked.maximum;
     for budget in devices {
         // This fails if there are more GPUs than a slice file can list.
         let listed = slice.list(ListedDevice {

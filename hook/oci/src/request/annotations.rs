@@ -14,7 +14,7 @@ pub const PREFIX: &str = "gpuslice.io/";
 
 /// The known keys, listed in the error for an unknown key.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
-                        host-allowance, managed, pressure, page-cache, fence, share, containers, container.<name>.<key>";
+                        maximum, host-allowance, managed, pressure, page-cache, fence, share, containers, container.<name>.<key>";
 
 /// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct SliceRequest {
     pub present_as: Option<PresentAs>,
     /// The bytes subtracted from the reported total.
     pub headroom: Option<Bytes>,
+    /// The largest limit that a resize may give, which the reported total shows.
+    pub maximum: Option<Bytes>,
     /// Host memory that is not charged.
     pub host_allowance: Option<Bytes>,
     /// Whether managed memory counts against the slice.
@@ -204,6 +206,7 @@ fn first_option(request: &SliceRequest) -> &'static str {
         ("total", request.total.is_some()),
         ("present-as", request.present_as.is_some()),
         ("headroom", request.headroom.is_some()),
+        ("maximum", request.maximum.is_some()),
         ("host-allowance", request.host_allowance.is_some()),
         ("managed", request.managed.is_some()),
         ("pressure", request.pressure.is_some()),
@@ -238,6 +241,7 @@ fn set(
         // A headroom of 0 is valid, although 0 is not a valid size.
         "headroom" if value == "0" => request.headroom = Some(Bytes::ZERO),
         "headroom" => request.headroom = Some(size()?),
+        "maximum" => request.maximum = Some(size()?),
         "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),
         "host-allowance" => request.host_allowance = Some(size()?),
         "managed" => {

@@ -3,6 +3,7 @@
 //! Law: a file that worked with an earlier version works: the keys of `[page-cache]` may stand
 //! outside of any table.
 
+use super::guard::settings::{self as guard, Settings, SettingsError};
 use crate::commands::cache::choose::SUFFIXES;
 use crate::commands::cache::watch::Policy;
 use crate::commands::metrics::Dialect;
@@ -19,6 +20,8 @@ pub(crate) struct Config {
     pub(crate) page_cache: Option<Policy>,
     /// The metrics; None if they are not served.
     pub(crate) metrics: Option<Metrics>,
+    /// The guard; None if it is off.
+    pub(crate) guard: Option<Settings>,
 }
 
 /// The table `[metrics]`.
@@ -63,8 +66,11 @@ pub(crate) enum ConfigError {
          socket: \"/run/gpusliced/metrics.sock\")"
     )]
     Address(String),
+    /// The table of the guard.
+    #[error(transparent)]
+    Guard(#[from] SettingsError),
     /// Nothing to do.
-    #[error("nothing is configured: give paths in [page-cache], or listen in [metrics]")]
+    #[error("nothing is configured: give paths in [page-cache], listen in [metrics], or [guard]")]
     Nothing,
 }
 
@@ -79,6 +85,7 @@ struct Written {
     #[serde(rename = "page-cache")]
     page_cache: Option<WrittenPageCache>,
     metrics: Option<WrittenMetrics>,
+    guard: Option<guard::Written>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -127,11 +134,13 @@ pub(crate) fn parse(text: &str) -> Result<Config, ConfigError> {
     let config = Config {
         page_cache: page_cache.filter(|policy| !policy.paths.is_empty()),
         metrics: written.metrics.map(metrics).transpose()?,
+        guard: written.guard.map(Settings::try_from).transpose()?,
     };
     match config {
         Config {
             page_cache: None,
             metrics: None,
+            guard: None,
         } => Err(ConfigError::Nothing),
         config => Ok(config),
     }
@@ -210,7 +219,10 @@ mod tests {
         };
         assert_eq!(both.metrics, Some(metrics));
         let only = parse("[metrics]\nlisten = [\"[::1]:1\", \"/run/a.sock\"]").unwrap();
-        assert_eq!(only.page_cache, None);
+        assert_eq!((only.page_cache, only.guard), (None, None));
+        let guard = parse("[guard]\n").unwrap();
+        assert_eq!((guard.page_cache, guard.metrics), (None, None));
+        assert!(guard.guard.is_some());
         let listen = only.metrics.unwrap().listen;
         assert_eq!(listen.len(), 2);
         assert_eq!(listen[1], Address::Unix("/run/a.sock".into()));
@@ -223,6 +235,7 @@ mod tests {
             ("paths = []", "nothing is configured"),
             ("[metrics]\nlisten = []", "nothing is configured"),
             ("smalest = 1", "unknown field `smalest`"),
+            ("[guard]\nslack = \"1Q\"", "slack in [guard]"),
             ("[metrics]\nlisten = 1", "listen"),
             (
                 "[metrics]\nlisten = \"localhost\"",

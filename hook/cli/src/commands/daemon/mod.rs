@@ -1,13 +1,18 @@
-//! `gpusliced`: watches the page cache and serves metrics, as far as it is configured.
-//! Touches: its configuration, standard error; everything that its two parts touch.
-//! Law: one thread, which never waits for a client.
+//! `gpusliced`: watches the page cache and serves metrics, as far as it is configured. With
+//! `--guard` it is the guard, a process of its own.
+//! Touches: its configuration, standard error; everything that its parts touch.
+//! Law: without `--guard`, one thread, which never waits for a client. Who can kill serves nobody.
 
 mod config;
+mod guard;
 mod http;
+
+pub(crate) use guard::state as guard_state;
 
 use crate::base::{exit, streams, usage_error};
 use crate::commands::cache::watch::{Totals, Watcher};
 use crate::commands::metrics::{self, Collector, Format};
+use crate::runs::host_memory;
 use anyhow::Context;
 use config::{Address, Config};
 use gpuslice_host::base::paths::HostPaths;
@@ -35,6 +40,14 @@ pub(crate) struct Args {
     )]
     pub config: PathBuf,
 
+    /// Be the guard, by the table [guard]; the service gpuslice-guard does so
+    #[arg(long)]
+    pub guard: bool,
+
+    /// The host's memory (for tests)
+    #[arg(long, value_name = "FILE", default_value = host_memory::MEMINFO, hide = true)]
+    pub meminfo: PathBuf,
+
     /// The hook's folders are below this one (for tests)
     #[arg(long, value_name = "DIR", hide = true)]
     pub root: Option<PathBuf>,
@@ -61,6 +74,18 @@ preload reaches, static and Go programs, and for what was killed.
   smallest = \"64MiB\"           smaller files stay (default)
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
   settle_seconds = 2.0         drop a file so long after its last use (default)
+
+The guard is a process of its own, gpusliced --guard, which the service gpuslice-guard starts:
+  [guard]
+  memory = \"warn\"              on unified memory: warn, or act (drop caches, SIGTERM, SIGKILL), or
+                               off, when the host runs short
+  reserve = \"8GiB\"             the memory to keep available (default: that of config.toml)
+  bypass = \"warn\"              the highest step against a process that holds memory beyond its
+                               slice: off, warn, deny (new GPU opens), terminate, kill
+  slack = \"256MiB\"             a smaller difference is not suspicious (default)
+  step_seconds = 10.0          the time between two steps (default)
+  [guard.host]
+  programs = [\"python3\"]       programs outside of slices that may get a signal (default: none)
 
 The page cache requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched
 with the one below. Metrics of other users' slices require root. While a large file is dropped, a
@@ -165,7 +190,24 @@ fn main(args: &Args) -> anyhow::Result<u8> {
     let Config {
         page_cache,
         metrics,
+        guard,
     } = config::parse(&text).with_context(|| format!("in {}", args.config.display()))?;
+    let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
+    match (args.guard, guard, page_cache.is_some() || metrics.is_some()) {
+        (true, Some(settings), _) => {
+            guard::main(settings, places, &args.meminfo, tell)?;
+            return Ok(exit::FAILED);
+        }
+        (true, None, _) => {
+            tell("[guard] is not configured: there is nothing to do");
+            return Ok(exit::SUCCESS);
+        }
+        (false, Some(_), false) => {
+            tell("only [guard] is configured, which gpuslice-guard.service does");
+            return Ok(exit::SUCCESS);
+        }
+        _ => {}
+    }
     // SAFETY: no handler is installed. A client that closes its connection must not end the daemon.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let mut watcher = page_cache
@@ -175,7 +217,6 @@ fn main(args: &Args) -> anyhow::Result<u8> {
     if let Some(metrics) = metrics {
         let server = Server::start(&metrics.listen)?;
         tell_addresses(&server, &metrics.listen);
-        let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
         let exporter = Exporter {
             collector: Collector::new(places, metrics.compatible),
             last: None,
@@ -222,13 +263,28 @@ fn wait(watcher: Option<&Watcher>, server: Option<&Server>) -> anyhow::Result<()
     }
 }
 
-/// Returns the fault in the text of a configuration, if there is one.
-pub(crate) fn fault(text: &str) -> Option<String> {
-    let error = config::parse(text).err()?;
-    Some(match error {
-        config::ConfigError::Text(error) => error.message().to_owned(),
-        error => format!("{:#}", anyhow::Error::new(error)),
-    })
+/// The processes that a configuration asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// gpusliced: metrics or the page cache.
+    pub(crate) serves: bool,
+    /// gpusliced --guard.
+    pub(crate) guards: bool,
+}
+
+/// Returns the processes that a configuration asks for.
+///
+/// # Errors
+/// The fault in the text.
+pub(crate) fn parts(text: &str) -> Result<Parts, String> {
+    match config::parse(text) {
+        Ok(config) => Ok(Parts {
+            serves: config.page_cache.is_some() || config.metrics.is_some(),
+            guards: config.guard.is_some(),
+        }),
+        Err(config::ConfigError::Text(error)) => Err(error.message().to_owned()),
+        Err(error) => Err(format!("{:#}", anyhow::Error::new(error))),
+    }
 }
 
 /// Checks whether this executable was started under the daemon's name.

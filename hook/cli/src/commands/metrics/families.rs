@@ -111,6 +111,17 @@ families! {
     HOST_LEFT = bytes("gpuslice_host_left", NONE,
         "Unified memory that the host can promise to another slice.");
 
+    GUARD_LEVEL = gauge("gpuslice_guard_level", NONE,
+        "How short of memory the guard sees the host: 0 enough, 1 warn, 2 short, 3 terminate, 4 kill.");
+    GUARD_SEEN = with_unit("seconds", gauge("gpuslice_guard_seen_timestamp", NONE,
+        "Time at which the guard last worked, in seconds since 1970."));
+    GUARD_NAMED = counter("gpuslice_guard_named_processes", NONE,
+        "Processes that the guard has named because they hold memory beyond their slice.");
+    GUARD_TERMINATED = counter("gpuslice_guard_terminations", NONE,
+        "Slices and processes that the guard has asked to end.");
+    GUARD_KILLED = counter("gpuslice_guard_kills", NONE,
+        "Slices and processes that the guard has killed.");
+
     CACHE_DROPPED = with_unit("bytes", counter("gpuslice_page_cache_dropped", NONE,
         "Page cache that gpusliced has dropped."));
     CACHE_DROPS = counter("gpuslice_page_cache_drops", NONE,

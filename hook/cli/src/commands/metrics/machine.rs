@@ -4,6 +4,7 @@
 use super::exposition::{Labels, Samples};
 use super::families as family;
 use super::slices::Indexes;
+use crate::commands::daemon::guard_state;
 use crate::commands::status::driver::Machine;
 use crate::commands::status::model::{CardStatus, SliceStatus};
 use crate::commands::status::snapshot::Snapshot;
@@ -86,6 +87,19 @@ pub(super) fn add_host(samples: &mut Samples, places: &HostPaths, snapshot: &Sna
     if let Some(left) = left {
         samples.add(&family::HOST_LEFT, &none, left);
     }
+}
+
+/// Adds what the guard has seen and done, if it runs or has run since the machine started.
+pub(super) fn add_guard(samples: &mut Samples, places: &HostPaths) {
+    let Some(guard) = guard_state::read(places) else {
+        return;
+    };
+    let none = Arc::default();
+    samples.add(&family::GUARD_LEVEL, &none, guard.level);
+    samples.add(&family::GUARD_SEEN, &none, guard.seen);
+    samples.add(&family::GUARD_NAMED, &none, guard.named);
+    samples.add(&family::GUARD_TERMINATED, &none, guard.terminated);
+    samples.add(&family::GUARD_KILLED, &none, guard.killed);
 }
 
 /// The kinds of warnings that are shown even if there are none of them.

@@ -128,6 +128,7 @@ impl Collector {
         slices::add(&mut samples, &snapshot.slices, &self.indexes);
         machine::add_cards(&mut samples, &snapshot.cards);
         machine::add_host(&mut samples, &self.places, &snapshot);
+        machine::add_guard(&mut samples, &self.places);
         for dialect in &self.compatible {
             compatible::add(&mut samples, *dialect, &snapshot, &self.indexes);
         }

@@ -1,8 +1,7 @@
-//! The driver's limit of a slice whose limit it holds. It follows the ledger's.
-//! Touches: the driver, in a child; the slice file, by reading it.
+//! The driver's limits of a slice whose limits it holds. They follow the ledger's.
+//! Touches: the driver, in a child; the slice files, by reading them.
 
 use crate::commands::status::driver::Machine;
-use crate::commands::status::model::SliceStatus;
 use crate::commands::status::users::{User, with_rights_of};
 use crate::driver::limit_probe::{self, Beside, Limit};
 use crate::slice::file as slice_file;
@@ -13,25 +12,33 @@ use gpuslice_host::machine::cgroups;
 use std::path::PathBuf;
 
 /// The driver's limits of a slice.
-#[derive(Default)]
 pub(super) struct DriverFence {
-    cgroup: Option<PathBuf>,
-    devices: Vec<DeviceUuid>,
+    cgroups: Vec<Held>,
     machine: Machine,
 }
 
+/// A cgroup, and the GPUs on which the driver limits it.
+struct Held {
+    cgroup: PathBuf,
+    devices: Vec<DeviceUuid>,
+}
+
 impl DriverFence {
-    /// Finds the cgroup and the GPUs for which the driver holds the slice's limits.
-    pub(super) fn of(slice: &SliceStatus, user: User) -> DriverFence {
-        let Ok(written) = with_rights_of(user, || slice_file::read(&slice.file)) else {
-            return DriverFence::default();
+    /// Finds the cgroups and the GPUs for which the driver holds the slice's limits. Each container
+    /// of a pod has a slice file of its own.
+    pub(super) fn of(files: &[PathBuf], machine: &Machine, user: User) -> DriverFence {
+        let held = |file: &PathBuf| {
+            let written = with_rights_of(user, || slice_file::read(file)).ok()?;
+            let listed = written.devices().filter(|it| it.driver_limit.is_some());
+            let path = written.driver_cgroup.filter(|_| written.enforce)?;
+            Some(Held {
+                cgroup: cgroups::folder(path.as_str())?,
+                devices: listed.map(|listed| listed.uuid).collect(),
+            })
         };
-        let held = written.devices().filter(|it| it.driver_limit.is_some());
-        let path = written.driver_cgroup.filter(|_| written.enforce);
         DriverFence {
-            cgroup: path.and_then(|path| cgroups::folder(path.as_str())),
-            devices: held.map(|listed| listed.uuid).collect(),
-            machine: slice.machine.clone(),
+            cgroups: files.iter().filter_map(held).collect(),
+            machine: machine.clone(),
         }
     }
 
@@ -40,22 +47,23 @@ impl DriverFence {
     /// # Errors
     /// When the driver does not set one.
     pub(super) fn set(&self, limits: &[(DeviceUuid, Bytes)]) -> anyhow::Result<()> {
-        let held = limits
-            .iter()
-            .filter(|(uuid, _)| self.devices.contains(uuid));
-        let limits: Vec<Limit> = held
-            .map(|(uuid, hard)| Limit {
+        for held in &self.cgroups {
+            let own = limits
+                .iter()
+                .filter(|(uuid, _)| held.devices.contains(uuid));
+            let own = own.map(|(uuid, hard)| Limit {
                 uuid: *uuid,
                 hard: *hard,
                 soft: Bytes::ZERO,
-            })
-            .collect();
-        let (Some(cgroup), false) = (&self.cgroup, limits.is_empty()) else {
-            return Ok(());
-        };
-        let vars = self.machine.variables();
-        let vars = vars.context("its simulated machine is not installed here")?;
-        limit_probe::ask(cgroup, &limits, Beside::Replace, &vars)??;
+            });
+            let own: Vec<Limit> = own.collect();
+            if own.is_empty() {
+                continue;
+            }
+            let vars = self.machine.variables();
+            let vars = vars.context("its simulated machine is not installed here")?;
+            limit_probe::ask(&held.cgroup, &own, Beside::Replace, &vars)??;
+        }
         Ok(())
     }
 }

@@ -132,7 +132,7 @@ impl SliceStatus {
     }
 
     /// Checks whether a process is known to be in the slice.
-    pub(super) fn has(&self, pid: u32) -> bool {
+    pub(crate) fn has(&self, pid: u32) -> bool {
         let mut first = self
             .containers
             .iter()

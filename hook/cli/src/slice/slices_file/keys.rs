@@ -25,7 +25,7 @@ pub(crate) struct Key {
 const SIZE: &str = "a size (\"12GiB\") or a number of bytes";
 
 /// All keys, in the order in which they are documented.
-pub(crate) static KEYS: [Key; 18] = [
+pub(crate) static KEYS: [Key; 19] = [
     Key {
         name: "memory",
         value: SIZE,
@@ -78,6 +78,16 @@ pub(crate) static KEYS: [Key; 18] = [
         option: Some("headroom"),
         set: |slice, value| {
             slice.options.headroom = Some(size(value, headroom)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "maximum",
+        value: SIZE,
+        meaning: "The largest limit that gpuslice resize may give the slice, which TOTAL shows from the start. Default: the GPU's memory, and TOTAL shows the limit.",
+        option: Some("maximum"),
+        set: |slice, value| {
+            slice.options.maximum = Some(size(value, limit)?);
             Ok(())
         },
     },

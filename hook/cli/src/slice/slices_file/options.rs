@@ -20,12 +20,13 @@ pub struct SliceFromFile {
 }
 
 /// The options that a slices file has in its keys.
-const DESCRIBED: [&str; 17] = [
+const DESCRIBED: [&str; 18] = [
     "memory",
     "device",
     "total",
     "present_as",
     "headroom",
+    "maximum",
     "reserve",
     "host_allowance",
     "managed",

@@ -296,6 +296,17 @@ fn the_daemons_example_is_installed_and_understood() {
         keys("page-cache"),
         ["paths", "settle_seconds", "smallest", "suffixes"]
     );
+    assert_eq!(
+        keys("guard"),
+        [
+            "bypass",
+            "host",
+            "memory",
+            "reserve",
+            "slack",
+            "step_seconds"
+        ]
+    );
     for text in [&example, &all] {
         assert_eq!(gpuslice_cli::commands::daemon::check(text), Ok(()));
     }

@@ -27,6 +27,11 @@ impl Machine {
         }
     }
 
+    /// Its name, for a program that is started without `gpuslice run`.
+    pub(crate) fn name(&self) -> &str {
+        self.sim.trim_start_matches("--sim=")
+    }
+
     /// `gpuslice run` of a shell script on this machine, with these options.
     pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
         self.run_command(options, &["sh", "-c", script])

@@ -115,7 +115,8 @@ const VARIABLES: [&str; 14] = [
     "NO_COLOR",
 ];
 
-fn built() -> PathBuf {
+/// The folder of what `make` has built.
+pub(crate) fn built() -> PathBuf {
     let given = std::env::var_os("GPUSLICE_TARGET").map(PathBuf::from);
     given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"))
 }

@@ -23,6 +23,7 @@ use gpuslice_host::machine::devices::{self, Devices};
 use gpuslice_host::machine::policy::{self, OnError, Policy};
 use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::gc;
+use gpuslice_host::slices::host_state;
 use gpuslice_host::slices::records::{self, Member, Registry};
 
 /// The decision about a container: its plan and its first process.
@@ -340,7 +341,7 @@ impl Run<'_> {
             }
             Admission::New { record, note } => {
                 self.report.lines.extend(note);
-                record
+                *record
             }
         };
         given.crash_points.reached("admitted");
@@ -355,7 +356,7 @@ impl Run<'_> {
         });
         registry.write(&record).map_err(|error| on.by_host(error))?;
         given.crash_points.reached("recorded");
-        let promised = record.unified();
+        let promised = host_state::promised(paths, &record);
         self.plan.is_promised(promised, paths);
         match host_dirs::prepare(&self.plan, promised, paths, &given.crash_points) {
             Ok(lines) => self.report.lines.extend(lines),

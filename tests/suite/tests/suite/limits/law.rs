@@ -13,20 +13,20 @@ use gpuslice_suite::worker::{Counted, GRANULE, Worker};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-const PROCESSES: usize = 8;
-const THREADS: usize = 4;
+pub(super) const PROCESSES: usize = 8;
+pub(super) const THREADS: usize = 4;
 /// How many numbers a thread has for its allocations and handles; `free` releases one of them.
-const THINGS: usize = 10;
+pub(super) const THINGS: usize = 10;
 /// The bytes by which a pool grows at a time, where there is room.
 const GROWTH: u64 = 32 << 20;
 /// The first limit is small enough that programs reach it.
-const LIMIT: u64 = 6 * GIB;
+pub(super) const LIMIT: u64 = 6 * GIB;
 /// The limits that are set later, in granules.
-const LIMITS: std::ops::Range<u64> = GIB / GRANULE..10 * GIB / GRANULE;
+pub(super) const LIMITS: std::ops::Range<u64> = GIB / GRANULE..10 * GIB / GRANULE;
 
 /// The act of one thread of one process.
 #[derive(Clone, Debug)]
-enum Act {
+pub(super) enum Act {
     Linear(u64),
     Pitch(u64, u64),
     Small(u64),
@@ -50,7 +50,7 @@ enum Act {
 
 /// One step of a program.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Does(usize, usize, usize, Act),
     /// Kills a process at any point of its work. Its next step starts a new process.
     Kill(usize),
@@ -60,7 +60,7 @@ enum Step {
     Look,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+pub(super) fn act() -> impl Strategy<Value = Act> {
     let large = (1u64 << 20) + 1..400 << 20;
     let granules = (1u64..150).prop_map(|granules| granules * GRANULE);
     let thing = 0..THINGS;
@@ -101,7 +101,7 @@ fn program() -> impl Strategy<Value = Vec<Step>> {
 
 impl Act {
     /// Whether memory may come from a pool.
-    fn is_of_pools(&self) -> bool {
+    pub(super) fn is_of_pools(&self) -> bool {
         matches!(self, Act::Async(_) | Act::FromPool(..))
     }
 
@@ -141,19 +141,41 @@ impl Act {
 }
 
 /// The processes of a program, and the slice that they are in.
-struct Play {
-    slice: Counted,
-    processes: [Option<Worker>; PROCESSES],
+pub(super) struct Play {
+    pub(super) slice: Counted,
+    pub(super) processes: [Option<Worker>; PROCESSES],
     /// Requests for pool memory that may still be open.
     growing: u64,
     /// The limit in force.
-    limit: u64,
+    pub(super) limit: u64,
     /// The cgroup for which the driver holds the limit, if it does.
     held_by_driver: Option<Cgroup>,
 }
 
 impl Play {
-    fn step(&mut self, step: &Step) {
+    pub(super) fn new() -> Play {
+        Play {
+            slice: Counted::new("rtx3090", LIMIT),
+            processes: Default::default(),
+            growing: 0,
+            limit: LIMIT,
+            held_by_driver: None,
+        }
+    }
+
+    /// A slice whose limit the driver holds for a cgroup, in which all processes are.
+    fn held(scenario: &str, cgroup: Cgroup) -> Play {
+        let slice = Counted::with(scenario, &held::keys(&cgroup, LIMIT));
+        let folder = cgroup.folder.display().to_string();
+        let _ = limit::set(&slice, &folder, "6GiB").clean();
+        Play {
+            slice,
+            held_by_driver: Some(cgroup),
+            ..Play::new()
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step) {
         match step {
             Step::Does(process, thread, thing, act) => {
                 let (place, slice) = (&mut self.processes[*process], &self.slice);
@@ -221,11 +243,24 @@ impl Play {
         // CUDA's free memory agrees with the ledger's sum, to the byte.
         let info = self.processes.iter_mut().flatten().find_map(|worker| {
             let answer = worker.ask("!info");
-            (answer[0] == 0).then(|| answer[1].cast_unsigned())
+            (answer[0] == 0).then(|| [answer[1], answer[2]].map(i64::cast_unsigned))
         });
-        if let Some(free) = info {
-            assert_eq!(free, self.limit - counted);
+        if let Some(shown) = info {
+            assert_eq!(shown, [self.limit - counted, self.limit]);
         }
+    }
+
+    /// Asserts that nothing is held or counted once all processes are gone.
+    pub(super) fn end(mut self) {
+        self.look();
+        for process in &mut self.processes {
+            drop(process.take());
+        }
+        self.slice.buried(0);
+        assert_eq!(self.slice.held(), 0);
+        let mut next = self.slice.worker();
+        let context = self.slice.held();
+        assert_eq!(next.free(), self.limit - context, "no memory stays counted");
     }
 
     /// Asserts that a process holds what its record in the ledger says.
@@ -263,48 +298,11 @@ impl Play {
     }
 }
 
-fn runs(program: &[Step]) {
-    let mut play = Play {
-        slice: Counted::new("rtx3090", LIMIT),
-        processes: Default::default(),
-        growing: 0,
-        limit: LIMIT,
-        held_by_driver: None,
-    };
-    play.whole(program);
-    let mut next = play.slice.worker();
-    let context = play.slice.held();
-    assert_eq!(next.free(), play.limit - context, "no memory stays counted");
-}
-
-/// Runs a program in a slice whose limit the driver holds.
-fn runs_held(scenario: &str, cgroup: Cgroup, program: &[Step]) {
-    let slice = Counted::with(scenario, &held::keys(&cgroup, LIMIT));
-    let folder = cgroup.folder.display().to_string();
-    let _ = limit::set(&slice, &folder, "6GiB").clean();
-    let mut play = Play {
-        slice,
-        processes: Default::default(),
-        growing: 0,
-        limit: LIMIT,
-        held_by_driver: Some(cgroup),
-    };
-    play.whole(program);
-}
-
-impl Play {
-    /// Runs a program to its end, and ends its processes.
-    fn whole(&mut self, program: &[Step]) {
-        for step in program {
-            self.step(step);
-        }
-        self.look();
-        for process in &mut self.processes {
-            drop(process.take());
-        }
-        self.slice.buried(0);
-        assert_eq!(self.slice.held(), 0);
+fn runs(mut play: Play, program: &[Step]) {
+    for step in program {
+        play.step(step);
     }
+    play.end();
 }
 
 /// Runs random programs, with or without requests for pool memory.
@@ -313,7 +311,7 @@ fn whatever_programs_do(of_pools: bool) {
         Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
         _ => true,
     };
-    run_all(wanted, runs);
+    run_all(wanted, |program| runs(Play::new(), program));
 }
 
 /// Runs random programs of the steps that are wanted.
@@ -357,7 +355,7 @@ fn the_ledger_counts_what_the_driver_holds_where_the_driver_refuses() {
     for scenario in [limit::DMEM, limit::MISC] {
         run_all(wanted, |program| {
             if let Some(cgroup) = Cgroup::new("law") {
-                runs_held(scenario, cgroup, program);
+                runs(Play::held(scenario, cgroup), program);
             }
         });
     }

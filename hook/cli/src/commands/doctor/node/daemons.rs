@@ -49,20 +49,35 @@ fn is_called(words: &Words, name: &str) -> bool {
     program.and_then(Path::file_name) == Some(OsStr::new(name))
 }
 
-fn gpusliced(config: &Path, commands: &[Words]) -> Option<Finding> {
+fn gpusliced(config: &Path, commands: &[Words]) -> Vec<Finding> {
     let shown = config.display();
-    let text = fs::read_to_string(config).ok()?;
-    if let Some(fault) = daemon::fault(&text) {
-        let fault = crate::base::text::printable(&fault);
-        let sentence = format!("gpusliced cannot start: in {shown}, {fault}");
-        return Some(Finding::new(Code::DaemonInvalid, sentence));
-    }
-    let reads = |words: &&Words| is_called(words, DAEMON) && configuration(words) == config;
-    let runs = commands.iter().any(|words| reads(&words));
-    (!runs).then(|| {
+    let Ok(text) = fs::read_to_string(config) else {
+        return Vec::new();
+    };
+    let parts = match daemon::parts(&text) {
+        Ok(parts) => parts,
+        Err(fault) => {
+            let fault = crate::base::text::printable(&fault);
+            let sentence = format!("gpusliced cannot start: in {shown}, {fault}");
+            return vec![Finding::new(Code::DaemonInvalid, sentence)];
+        }
+    };
+    let runs = |as_guard: bool| {
+        let is_guard = |words: &Words| words.iter().any(|word| word == b"--guard");
+        let reads = |words: &&Words| is_called(words, DAEMON) && configuration(words) == config;
+        let mut own = commands.iter().filter(reads);
+        own.any(|words| is_guard(words) == as_guard)
+    };
+    let mut found = Vec::new();
+    if parts.serves && !runs(false) {
         let sentence = format!("{shown} configures gpusliced, which does not run");
-        Finding::new(Code::DaemonNotRunning, sentence)
-    })
+        found.push(Finding::new(Code::DaemonNotRunning, sentence));
+    }
+    if parts.guards && !runs(true) {
+        let sentence = format!("{shown} configures [guard], and gpusliced --guard does not run");
+        found.push(Finding::new(Code::DaemonNotRunning, sentence));
+    }
+    found
 }
 
 /// Returns the configuration that a gpusliced reads.
@@ -106,16 +121,42 @@ mod tests {
     fn a_daemon_that_reads_another_file_does_not_count() {
         let place = tempfile::tempdir().unwrap();
         let config = place.path().join("gpusliced.toml");
-        let code = |commands: &[Words]| gpusliced(&config, commands).map(|found| found.code);
-        assert_eq!(code(&[]), None);
+        let codes = |commands: &[Words]| {
+            let found = gpusliced(&config, commands).into_iter();
+            found.map(|found| found.code).collect::<Vec<_>>()
+        };
+        assert_eq!(codes(&[]), []);
         fs::write(&config, "paths = [\"/models\"]\n").unwrap();
         let own = words(&format!("/usr/bin/gpusliced --config {}", config.display()));
-        assert_eq!(code(std::slice::from_ref(&own)), None);
+        assert_eq!(codes(std::slice::from_ref(&own)), []);
         assert_eq!(
-            code(&[words("gpusliced"), words("sleep 5")]),
-            Some(Code::DaemonNotRunning)
+            codes(&[words("gpusliced"), words("sleep 5")]),
+            [Code::DaemonNotRunning]
         );
         fs::write(&config, "path = [\"/models\"]\n").unwrap();
-        assert_eq!(code(&[own]), Some(Code::DaemonInvalid));
+        assert_eq!(codes(&[own]), [Code::DaemonInvalid]);
+    }
+
+    #[test]
+    fn the_guard_is_a_process_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("gpusliced.toml");
+        let line = |guard: &str| words(&format!("gpusliced {guard} --config {}", config.display()));
+        let (serves, guards) = (line(""), line("--guard"));
+        let sentences = |commands: &[Words]| {
+            let found = gpusliced(&config, commands).into_iter();
+            found.map(|found| found.sentence).collect::<Vec<_>>()
+        };
+        fs::write(&config, "[guard]\n[page-cache]\npaths = [\"/models\"]\n").unwrap();
+        assert_eq!(sentences(&[]).len(), 2);
+        assert_eq!(
+            sentences(&[serves.clone(), guards.clone()]),
+            Vec::<String>::new()
+        );
+        let missing = sentences(&[serves]);
+        assert_eq!(missing.len(), 1);
+        assert!(missing[0].ends_with("configures [guard], and gpusliced --guard does not run"));
+        fs::write(&config, "[guard]\n").unwrap();
+        assert_eq!(sentences(&[guards]), Vec::<String>::new());
     }
 }

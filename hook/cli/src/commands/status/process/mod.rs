@@ -74,6 +74,17 @@ impl Processes {
         }
     }
 
+    /// Returns the effective user of a process; None if it has ended.
+    pub(crate) fn user(&self, pid: u32) -> Option<u32> {
+        self.fact(pid, |facts| facts.user)
+    }
+
+    /// Checks whether the number of a process is still that of the process that was listed here.
+    pub(crate) fn is_still(&self, pid: u32) -> bool {
+        let known = self.fact(pid, Facts::clone);
+        known.is_some() && known == Facts::of(pid)
+    }
+
     /// Checks whether a process has the same number here and in its own namespace.
     pub(super) fn has_same_number(&self, pid: u32) -> bool {
         let own_number = self.fact(pid, |facts| facts.own_number);
@@ -81,7 +92,7 @@ impl Processes {
     }
 
     /// Returns the name of a process; None if it has ended.
-    pub(super) fn name(&self, pid: u32) -> Option<String> {
+    pub(crate) fn name(&self, pid: u32) -> Option<String> {
         self.fact(pid, |facts| facts.name.clone())
     }
 
@@ -200,7 +211,7 @@ impl Processes {
     }
 
     /// Checks whether a process is a descendant of one of these.
-    pub(super) fn descends_from(&self, pid: u32, ancestors: &BTreeSet<u32>) -> bool {
+    pub(crate) fn descends_from(&self, pid: u32, ancestors: &BTreeSet<u32>) -> bool {
         let (mut pid, mut left) = (pid, self.all().len());
         while let Some(facts) = self.all().get(&pid).filter(|_| left > 0) {
             if ancestors.contains(&pid) {

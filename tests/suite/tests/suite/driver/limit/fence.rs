@@ -141,6 +141,7 @@ fn a_run_that_asks_for_the_driver_is_refused_with_the_reason_where_it_cannot_be(
     }
     for (words, why) in [
         (["--total", "device"], "its programs would see the limit"),
+        (["--maximum", "20GiB"], "its programs would see the limit"),
         (["--no-enforce", "--overcommit"], "it refuses nothing"),
     ] {
         let folder = tempfile::tempdir().unwrap();

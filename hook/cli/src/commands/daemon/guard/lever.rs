@@ -1,0 +1,269 @@
+//! Refuses new opens of GPUs to the processes of a container.
+//! Touches: the container's cgroup: the devices controller of version 1, a device program of version 2.
+//! Law: what was allowed before is allowed again when the lever is dropped. With version 2 the kernel
+//! does so even if this process is killed.
+//!
+//! Descriptors that are open already go on working. So the lever acts on the next process, not on the
+//! one that holds memory beyond its slice.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where the kernel shows cgroups.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The cgroup of a container that decides over devices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Group {
+    /// The folder of the devices controller of version 1.
+    V1(PathBuf),
+    /// The folder of version 2.
+    V2(PathBuf),
+}
+
+impl Group {
+    /// Finds the cgroup of a process, by the text of its `/proc/PID/cgroup`. None for the root: a
+    /// process that is in no cgroup of its own.
+    pub(super) fn in_text(text: &str, root: &Path) -> Option<Group> {
+        let paths = |wanted: &dyn Fn(&str) -> bool| {
+            let mut lines = text.lines().map(|line| line.splitn(3, ':'));
+            lines.find_map(|mut fields| {
+                let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+                let is_plain = !path.split('/').any(|part| part == "..");
+                let path = path
+                    .strip_prefix('/')
+                    .filter(|path| !path.is_empty() && is_plain);
+                wanted(controllers).then_some(path)
+            })
+        };
+        let has_devices = |names: &str| names.split(',').any(|name| name == "devices");
+        match paths(&has_devices) {
+            Some(path) => path.map(|path| Group::V1(root.join("devices").join(path))),
+            None => {
+                let path = paths(&|names: &str| names.is_empty())??;
+                let unified = root.join("unified");
+                let root = if unified.exists() {
+                    unified
+                } else {
+                    root.to_owned()
+                };
+                Some(Group::V2(root.join(path)))
+            }
+        }
+    }
+
+    /// Finds the cgroup of a container by its first process. None if the process shares its cgroup
+    /// with this one or with the host's first process: other programs would lose their GPUs.
+    pub(super) fn of_container(pid: i32) -> Option<Group> {
+        let of = |pid: &str| {
+            let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+            Group::in_text(&text, Path::new(ROOT))
+        };
+        let group = of(&pid.to_string())?;
+        let others = [of("self"), of("1")];
+        let is_own = others
+            .into_iter()
+            .all(|other| other.as_ref() != Some(&group));
+        is_own.then_some(group)
+    }
+}
+
+/// The major numbers of NVIDIA's devices, from the text of `/proc/devices`.
+pub(super) fn majors_in(text: &str) -> Vec<u32> {
+    let characters = text.split("Block devices:").next().unwrap_or_default();
+    let lines = characters.lines().filter_map(|line| {
+        let (number, name) = line.trim().split_once(' ')?;
+        name.starts_with("nvidia").then(|| number.parse().ok())?
+    });
+    let mut majors: Vec<u32> = lines.collect();
+    majors.sort_unstable();
+    majors.dedup();
+    majors
+}
+
+/// Opens of these devices are refused until this is dropped.
+#[derive(Debug)]
+pub(super) enum Lever {
+    /// The folder, and the rules that applied before.
+    V1 {
+        /// The cgroup.
+        folder: PathBuf,
+        /// The rules that are written to `devices.allow` at the end.
+        before: Vec<String>,
+    },
+    /// The kernel removes the program when this descriptor is closed.
+    V2(#[expect(dead_code, reason = "it is held open")] OwnedFd),
+}
+
+impl Lever {
+    /// Refuses new opens of character devices with these major numbers.
+    ///
+    /// # Errors
+    /// The kernel's; for a container of version 1 that may open none of them, `NotFound`.
+    pub(super) fn pull(group: &Group, majors: &[u32]) -> io::Result<Lever> {
+        match group {
+            Group::V1(folder) => deny_v1(folder, majors),
+            Group::V2(folder) => deny_v2(folder, majors).map(Lever::V2),
+        }
+    }
+}
+
+impl Drop for Lever {
+    fn drop(&mut self) {
+        if let Lever::V1 { folder, before } = self {
+            for rule in before {
+                // The cgroup may be gone.
+                let _ = fs::write(folder.join("devices.allow"), rule);
+            }
+        }
+    }
+}
+
+fn deny_v1(folder: &Path, majors: &[u32]) -> io::Result<Lever> {
+    let listed = fs::read_to_string(folder.join("devices.list"))?;
+    // Everything is allowed: the kernel then keeps a list of exceptions.
+    let has_all = listed.lines().any(|rule| rule.starts_with("a "));
+    let is_ours = |rule: &&str| {
+        let major = rule
+            .strip_prefix("c ")
+            .and_then(|rest| rest.split(':').next());
+        let major = major.and_then(|major| major.parse().ok());
+        major.is_some_and(|major| majors.contains(&major))
+    };
+    let all = majors.iter().map(|major| format!("c {major}:* rwm"));
+    let before: Vec<String> = match has_all {
+        true => all.collect(),
+        false => listed.lines().filter(is_ours).map(str::to_owned).collect(),
+    };
+    if before.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let lever = Lever::V1 {
+        folder: folder.to_owned(),
+        before: before.clone(),
+    };
+    for rule in &before {
+        fs::write(folder.join("devices.deny"), rule)?;
+    }
+    Ok(lever)
+}
+
+/// An instruction of a BPF program.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Instruction {
+    code: u8,
+    /// The destination register in the low four bits, the source register in the high ones.
+    registers: u8,
+    offset: i16,
+    value: i32,
+}
+
+/// The program: returns 0, which refuses, for a character device with one of the major numbers, and 1
+/// for every other. The kernel passes a `struct bpf_cgroup_dev_ctx` in register 1.
+fn program(majors: &[u32]) -> Vec<Instruction> {
+    const LOAD_WORD: u8 = 0x61;
+    const AND: u8 = 0x57;
+    const JUMP_IF_EQUAL: u8 = 0x15;
+    const JUMP_IF_NOT_EQUAL: u8 = 0x55;
+    const MOVE: u8 = 0xb7;
+    const EXIT: u8 = 0x95;
+    /// `BPF_DEVCG_DEV_CHAR`, in the low half of the first member.
+    const CHARACTER: i32 = 2;
+    let one = |code, registers, offset, value| Instruction {
+        code,
+        registers,
+        offset,
+        value,
+    };
+    let count = i16::try_from(majors.len()).unwrap_or(i16::MAX);
+    let mut program = vec![
+        one(LOAD_WORD, 0x13, 0, 0),
+        one(AND, 0x03, 0, 0xffff),
+        // Over the loading of the number and its comparisons.
+        one(JUMP_IF_NOT_EQUAL, 0x03, count.saturating_add(1), CHARACTER),
+        one(LOAD_WORD, 0x12, 4, 0),
+    ];
+    for (place, major) in (0i16..).zip(majors) {
+        // Over the other comparisons and the two instructions that allow.
+        let over = count.saturating_sub(place).saturating_add(1);
+        program.push(one(JUMP_IF_EQUAL, 0x02, over, major.cast_signed()));
+    }
+    program.extend([one(MOVE, 0, 0, 1), one(EXIT, 0, 0, 0)]);
+    program.extend([one(MOVE, 0, 0, 0), one(EXIT, 0, 0, 0)]);
+    program
+}
+
+/// The start of `union bpf_attr` for `BPF_PROG_LOAD`.
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttributes {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+/// The start of `union bpf_attr` for `BPF_LINK_CREATE`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkAttributes {
+    program: u32,
+    target: u32,
+    kind: u32,
+    flags: u32,
+}
+
+fn deny_v2(folder: &Path, majors: &[u32]) -> io::Result<OwnedFd> {
+    const PROG_LOAD: libc::c_int = 5;
+    const LINK_CREATE: libc::c_int = 28;
+    const PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+    const CGROUP_DEVICE: u32 = 6;
+    let group = File::open(folder)?;
+    let program = program(majors);
+    let load = LoadAttributes {
+        kind: PROG_TYPE_CGROUP_DEVICE,
+        count: u32::try_from(program.len()).unwrap_or(0),
+        instructions: program.as_ptr().expose_provenance() as u64,
+        license: c"GPL".as_ptr().expose_provenance() as u64,
+        ..LoadAttributes::default()
+    };
+    let loaded = bpf(PROG_LOAD, &load)?;
+    let number = |descriptor: i32| u32::try_from(descriptor).unwrap_or(u32::MAX);
+    let link = LinkAttributes {
+        program: number(loaded.as_raw_fd()),
+        target: number(group.as_raw_fd()),
+        kind: CGROUP_DEVICE,
+        flags: 0,
+    };
+    bpf(LINK_CREATE, &link)
+}
+
+/// Calls bpf(2) with the start of its attributes; the kernel takes the rest as zero.
+fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads that many bytes, and the buffers that they name outlive the call.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attributes),
+            size_of::<T>(),
+        )
+    };
+    match i32::try_from(opened) {
+        // SAFETY: the kernel has just created this descriptor, and no other code owns it.
+        Ok(opened) if opened >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(opened) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+#[path = "lever_tests.rs"]
+mod tests;
