@@ -4,6 +4,8 @@
 //! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` sets how many programs each
 //! test runs (default: 100, which take 10 seconds).
 
+use crate::driver::limit::cgroups::Cgroup;
+use crate::driver::limit::{self, held};
 use gpuslice_config::ledger::Kind;
 use gpuslice_sim_machine::{Kind as Truly, ProcessTruth};
 use gpuslice_suite::slice::GIB;
@@ -146,6 +148,8 @@ pub(super) struct Play {
     growing: u64,
     /// The limit in force.
     pub(super) limit: u64,
+    /// The cgroup for which the driver holds the limit, if it does.
+    held_by_driver: Option<Cgroup>,
 }
 
 impl Play {
@@ -155,6 +159,19 @@ impl Play {
             processes: Default::default(),
             growing: 0,
             limit: LIMIT,
+            held_by_driver: None,
+        }
+    }
+
+    /// A slice whose limit the driver holds for a cgroup, in which all processes are.
+    fn held(scenario: &str, cgroup: Cgroup) -> Play {
+        let slice = Counted::with(scenario, &held::keys(&cgroup, LIMIT));
+        let folder = cgroup.folder.display().to_string();
+        let _ = limit::set(&slice, &folder, "6GiB").clean();
+        Play {
+            slice,
+            held_by_driver: Some(cgroup),
+            ..Play::new()
         }
     }
 
@@ -162,8 +179,10 @@ impl Play {
         match step {
             Step::Does(process, thread, thing, act) => {
                 let (place, slice) = (&mut self.processes[*process], &self.slice);
+                let cgroup = self.held_by_driver.as_ref();
                 let worker = place.get_or_insert_with(|| {
-                    let mut worker = slice.idle();
+                    let idle = |cgroup| held::idle(cgroup, slice);
+                    let mut worker = cgroup.map_or_else(|| slice.idle(), idle);
                     // Without room for a context the start fails, and so do the later steps. The
                     // law still holds.
                     worker.code("start 0");
@@ -194,7 +213,11 @@ impl Play {
     /// afterwards, and the excess is returned before the request is answered. So each open request
     /// may exceed the limit by one growth.
     fn within_the_limit(&self) {
-        let calls = self.growing.min((PROCESSES * THREADS) as u64);
+        let calls = match &self.held_by_driver {
+            None => self.growing.min((PROCESSES * THREADS) as u64),
+            // The driver's own limit is exceeded by nothing.
+            Some(_) => 0,
+        };
         let (held, limit) = (self.slice.held(), self.limit);
         assert!(held <= limit + calls * GROWTH, "{held} of {limit} are held");
     }
@@ -275,8 +298,7 @@ impl Play {
     }
 }
 
-fn runs(program: &[Step]) {
-    let mut play = Play::new();
+fn runs(mut play: Play, program: &[Step]) {
     for step in program {
         play.step(step);
     }
@@ -285,6 +307,15 @@ fn runs(program: &[Step]) {
 
 /// Runs random programs, with or without requests for pool memory.
 fn whatever_programs_do(of_pools: bool) {
+    let wanted = move |step: &Step| match step {
+        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
+        _ => true,
+    };
+    run_all(wanted, |program| runs(Play::new(), program));
+}
+
+/// Runs random programs of the steps that are wanted.
+fn run_all(wanted: impl Fn(&Step) -> bool + 'static, runs: impl Fn(&[Step])) {
     let asked = std::env::var("GPUSLICE_LAW").ok();
     let cases = asked.and_then(|cases| cases.parse().ok()).unwrap_or(100);
     let config = Config {
@@ -293,12 +324,8 @@ fn whatever_programs_do(of_pools: bool) {
         failure_persistence: None,
         ..Config::default()
     };
-    let wanted = move |step: &Step| match step {
-        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
-        _ => true,
-    };
     let programs = program().prop_map(move |mut program| {
-        program.retain(wanted);
+        program.retain(&wanted);
         program
     });
     let mut runner = TestRunner::new(config);
@@ -317,4 +344,19 @@ fn the_ledger_holds_what_the_driver_holds_whatever_programs_do() {
 #[test]
 fn without_pools_not_a_byte_more_than_the_limit_is_ever_held() {
     whatever_programs_do(false);
+}
+
+/// The driver does not count managed memory as its device's, and a limit that is set in the ledger is
+/// held by the library.
+#[test]
+fn the_ledger_counts_what_the_driver_holds_where_the_driver_refuses() {
+    let wanted =
+        |step: &Step| !matches!(step, Step::Resize(_) | Step::Does(_, _, _, Act::Managed(_)));
+    for scenario in [limit::DMEM, limit::MISC] {
+        run_all(wanted, |program| {
+            if let Some(cgroup) = Cgroup::new("law") {
+                runs(Play::held(scenario, cgroup), program);
+            }
+        });
+    }
 }

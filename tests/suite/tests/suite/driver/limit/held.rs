@@ -10,7 +10,7 @@ use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said, Worker};
 use serde_json::{Value, json};
 
 /// The slice file of a slice whose limit the driver holds for a cgroup.
-fn keys(cgroup: &Cgroup, limit: u64) -> Value {
+pub(crate) fn keys(cgroup: &Cgroup, limit: u64) -> Value {
     let name = cgroup.folder.file_name().unwrap().to_string_lossy();
     json!({
         "driver_cgroup": format!("/{name}"),
@@ -21,13 +21,16 @@ fn keys(cgroup: &Cgroup, limit: u64) -> Value {
 }
 
 /// Starts a worker in a cgroup: the library looks for its cgroup when it is loaded.
-fn inside(cgroup: &Cgroup, run: &Counted) -> Worker {
-    let script = format!(
-        "echo $$ >{}/cgroup.procs && exec \"$@\"",
-        cgroup.folder.display()
-    );
-    let run = run.run("sh").args(["-c", &script, "sh"]);
-    let mut worker = Worker::start(Run::arg(run, compile::worker()));
+pub(crate) fn idle(cgroup: &Cgroup, slice: &Counted) -> Worker {
+    let folder = cgroup.folder.display();
+    let script = format!("echo $$ >{folder}/cgroup.procs && exec \"$@\"");
+    let run = slice.run("sh").args(["-c", &script, "sh"]);
+    Worker::start(Run::arg(run, compile::worker()))
+}
+
+/// A worker in a cgroup, with a context.
+fn inside(cgroup: &Cgroup, slice: &Counted) -> Worker {
+    let mut worker = idle(cgroup, slice);
     worker.must("start 0");
     worker
 }

@@ -3,9 +3,9 @@
 //! Touches: workers on simulated machines; cgroups of its own, where this machine lets it.
 
 mod backends;
-mod cgroups;
+pub(crate) mod cgroups;
 mod fence;
-mod held;
+pub(crate) mod held;
 mod toolkit;
 
 use cgroups::{Cgroup, path, two_levels};
@@ -24,10 +24,10 @@ const LIMIT: u64 = 6 * GIB;
 const CONTEXT: u64 = 254 << 20;
 
 /// Cards whose driver limits cgroups, one for each of its two ways.
-const DMEM: &str = "rtx3090@615";
-const MISC: &str = "rtx3090@615-misc";
+pub(crate) const DMEM: &str = "rtx3090@615";
+pub(crate) const MISC: &str = "rtx3090@615-misc";
 
-fn set(counted: &Counted, cgroup: &str, memory: &str) -> Answer {
+pub(crate) fn set(counted: &Counted, cgroup: &str, memory: &str) -> Answer {
     let run = Run::new(place::gpuslice()).args([
         "driver-limit",
         "--cgroup",
