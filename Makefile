@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law guard check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law guard limits check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,11 +68,14 @@ branches: build clients ## accounting, limits and races of the suite on every dr
 			budgets:: peers:: headroom:: cuda:: $$runtime_13 || exit 1; \
 	done
 
-law: build ## the ledger's law for LAW random programs (3000, ten minutes), and 20,000 SIGKILLs in the driver
-	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test suite -- limits::law limits::kills
+law: build ## the ledger's law for LAW random programs (3000, ten minutes) and RESIZES resizes (10,000), and 20,000 SIGKILLs in the driver
+	GPUSLICE_LAW=$(or $(LAW),3000) GPUSLICE_RESIZES=$(or $(RESIZES),10000) GPUSLICE_KILLS=10000 $(CARGO) test --locked -p gpuslice-suite --test suite -- limits::law limits::resize limits::kills
 
 guard: build ## the guard: a thousand signals in time, and its cost with 64 slices
 	$(CARGO) test --locked -p gpuslice --test cli -- guard:: --ignored --nocapture --test-threads 1
+
+limits: build ## the driver's limits of 10,000 killed containers: nothing is left in the cgroups above
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- --ignored --exact driver::limit::no_guarantee_is_left_after_ten_thousand_containers
 
 check-flaky: build clients containers ## the whole suite QUIET times (10), and BUSY times (5) beside four busy loops
 	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
@@ -81,6 +84,7 @@ check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 
 check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 and 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
+	$(MAKE) limits
 	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
 	$(CARGO) test --locked -p gpuslice-suite --test suite -- old_userlands:: --ignored
 

@@ -11,6 +11,7 @@ fn slice_of(memory: Bytes) -> DeviceSlice {
         memory,
         headroom: Bytes::ZERO,
         total: Total::Slice,
+        maximum: None,
         integrated: None,
     }
 }
@@ -183,6 +184,7 @@ prop_compose! {
             memory: Bytes::new(memory),
             headroom: Bytes::new(headroom),
             total: if device { Total::Device } else { Total::Slice },
+            maximum: None,
             integrated: None,
         }
     }

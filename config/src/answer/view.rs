@@ -147,7 +147,12 @@ pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
     };
     let shown_limit = slice.memory.minus(slice.headroom).at_most(driver.total);
     let total = match slice.total {
-        Total::Slice => shown_limit,
+        // What lies between the limit in force and the largest one reads as used.
+        Total::Slice => match slice.maximum {
+            Some(maximum) => maximum.minus(slice.headroom).at_most(driver.total),
+            None => shown_limit,
+        }
+        .at_least(shown_limit),
         Total::Device => driver.total,
     };
     let (in_use, obtainable) = match host {

@@ -13,6 +13,7 @@ fn slice_of(memory: Bytes) -> DeviceSlice {
         memory,
         headroom: Bytes::ZERO,
         total: Total::Slice,
+        maximum: None,
         integrated: None,
     }
 }
@@ -158,6 +159,32 @@ fn headroom_makes_the_card_smaller_and_total_device_leaves_it() {
 }
 
 #[test]
+fn the_maximum_is_the_total_and_free_follows_the_limit() {
+    let slice = DeviceSlice {
+        maximum: Some(Bytes::gib(16)),
+        headroom: Bytes::mib(256),
+        ..slice_of(Bytes::gib(8))
+    };
+    let facts = discrete(Some(Bytes::gib(1)));
+    let answer = view(&facts, Some(&slice));
+    let free = Bytes::mib((7 << 10) - 256);
+    let total = Bytes::mib((16 << 10) - 256);
+    let used = total.minus(free);
+    assert_eq!(answer, MemoryView { total, free, used });
+    // The card may have less, and a limit that is larger all the same is shown.
+    let beyond = DeviceSlice {
+        maximum: Some(Bytes::gib(200)),
+        ..slice
+    };
+    assert_eq!(view(&facts, Some(&beyond)).total, CARD.total);
+    let smaller = DeviceSlice {
+        maximum: Some(Bytes::gib(4)),
+        ..slice
+    };
+    assert_eq!(view(&facts, Some(&smaller)).total, Bytes::mib(8192 - 256));
+}
+
+#[test]
 fn sixty_gibibytes_of_page_cache_do_not_move_a_spark() {
     // MemFree fell to 41 GiB; MemAvailable did not.
     let answer = view(
@@ -268,11 +295,15 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_slice()(memory in 1u64.., headroom in 0u64.., device in any::<bool>()) -> DeviceSlice {
+    fn any_slice()(
+        memory in 1u64.., headroom in 0u64.., device in any::<bool>(),
+        maximum in proptest::option::of(1u64..),
+    ) -> DeviceSlice {
         DeviceSlice {
             memory: Bytes::new(memory),
             headroom: Bytes::new(headroom),
             total: if device { Total::Device } else { Total::Slice },
+            maximum: maximum.map(Bytes::new),
             integrated: None,
         }
     }
@@ -297,7 +328,8 @@ proptest! {
         let own = facts.own_use.unwrap_or(Bytes::ZERO);
         prop_assert!(answer.free <= slice.memory.minus(own));
         if slice.total == Total::Slice {
-            prop_assert!(answer.total <= slice.memory);
+            let maximum = slice.maximum.unwrap_or(Bytes::ZERO);
+            prop_assert!(answer.total <= slice.memory.at_least(maximum));
         }
     }
 

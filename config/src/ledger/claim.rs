@@ -101,6 +101,24 @@ impl Ledger {
         self.claim_among(device, bytes, kind, limit)
     }
 
+    /// Counts `bytes` for which another mechanism holds the limit: adds them to this process's slot,
+    /// and looks at no other slot.
+    #[inline(always)]
+    pub fn count(&self, device: Device, bytes: Bytes, kind: Kind) -> Claim {
+        if bytes.get() <= claims::MOST
+            && let Some(mine) = self.private.mine(device)
+            && let Some(slot) = mine.slot()
+            && let Some(node) = self.table.nodes.get(slot)
+            && node.head().hinted_alive()
+        {
+            let bytes = bytes.get();
+            claims::record(self.table, slot, Amount { bytes, kind });
+            mine.holding.add(bytes);
+            return Claim::Granted;
+        }
+        self.claim_among(device, bytes, kind, Bytes::MAX)
+    }
+
     #[cold]
     #[inline(never)]
     fn contested(&self, mine: &Mine, device: Device, amount: Amount, limit: Bytes) -> bool {

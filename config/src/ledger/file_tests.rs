@@ -534,3 +534,28 @@ fn a_turn_lasts_though_its_holder_claims_meanwhile() {
     drop(turn);
     assert!(other.turn(place.gpu).is_some());
 }
+
+/// Memory whose limit the driver holds is counted, whatever the others hold. Processes that claim see
+/// it.
+#[test]
+fn counted_memory_is_never_refused_and_leaves_less_to_claims() {
+    let place = TestLedger::new();
+    let second = place.open();
+    assert_eq!(place.claim(400), Claim::Granted);
+    for ledger in [&place.ledger, &second] {
+        for _ in 0..2 {
+            let counted = ledger.count(place.gpu, Bytes::new(200), Kind::Vmm);
+            assert_eq!(counted, Claim::Granted);
+        }
+    }
+    assert_eq!(place.sum(), 1200);
+    let refused = Claim::Refused {
+        used: Bytes::new(1200),
+    };
+    assert_eq!(claim(&second, place.gpu, 1), refused);
+    second.release(place.gpu, Bytes::new(400), Kind::Vmm);
+    assert_eq!(place.sum(), 800);
+    assert_eq!(claim(&second, place.gpu, LIMIT - 800), Claim::Granted);
+    let absurd = place.ledger.count(place.gpu, Bytes::MAX, Kind::Vmm);
+    assert!(matches!(absurd, Claim::Refused { .. }), "{absurd:?}");
+}

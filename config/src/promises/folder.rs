@@ -54,6 +54,20 @@ pub fn read_folder(folder: &Path) -> std::io::Result<Vec<ReadPromise>> {
     Ok(held)
 }
 
+/// Changes the budget of a slice's promise: it gets the name for the new budget. A slice has one
+/// promise before and after, so nothing is left to be repaired if the caller is killed.
+///
+/// # Errors
+/// When the promise does not exist any more, or its folder cannot be changed.
+pub fn rename(folder: &Path, slice: &str, from: Bytes, to: Bytes) -> std::io::Result<()> {
+    let name = |budget| file_name(budget, slice).ok_or(std::io::ErrorKind::InvalidInput);
+    let (from, to) = (folder.join(name(from)?), folder.join(name(to)?));
+    match from == to {
+        true => Ok(()),
+        false => std::fs::rename(from, to),
+    }
+}
+
 /// The first bytes of a file, if it is still the file that was listed.
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -118,5 +132,25 @@ mod tests {
         assert_eq!(file_name(Bytes::ZERO, "run-1"), None);
         assert_eq!(file_name(Bytes::gib(1), "a/b"), None);
         assert_eq!(file_name(Bytes::gib(1), &"x".repeat(255)), None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no O_NONBLOCK")]
+    fn a_renamed_promise_keeps_what_is_spent() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (Bytes::gib(8), Bytes::gib(5));
+        let name = file_name(old, "run-1").unwrap();
+        std::fs::write(folder.path().join(name), spent(Bytes::gib(2))).unwrap();
+        rename(folder.path(), "run-1", old, old).unwrap();
+        rename(folder.path(), "run-1", old, new).unwrap();
+        let read = read_folder(folder.path()).unwrap();
+        let expected = ReadPromise {
+            budget: new,
+            slice: "run-1".into(),
+            unused: Bytes::gib(3),
+        };
+        assert_eq!(read, [expected]);
+        assert!(rename(folder.path(), "run-1", old, new).is_err());
+        assert!(rename(folder.path(), "run-1", new, Bytes::ZERO).is_err());
     }
 }

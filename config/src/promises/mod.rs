@@ -2,7 +2,8 @@
 //! of it that is spent.
 //! Touches: its arguments; `folder` reads one folder, on the host's side.
 //! Law: the budget is in the file's name, which only the host can write. A tenant's value in the
-//! file is clamped to the budget, so a false value claims no more than was admitted.
+//! file is clamped to the budget, so a false value claims no more than was admitted. A slice has one
+//! promise: a resize renames it, so its id, the part of the name after the first dot, identifies it.
 //!
 //! A promise is a regular file `<budget in bytes>.<slice id>` of 4096 bytes, zeros when it is made.
 //! Its first eight bytes, little-endian, are the bytes that the slice has spent: its device memory,
@@ -13,7 +14,7 @@ pub mod directory;
 mod folder;
 
 #[cfg(feature = "std")]
-pub use folder::{ReadPromise, file_name, read_folder};
+pub use folder::{ReadPromise, file_name, read_folder, rename};
 
 use crate::words::units::Bytes;
 
@@ -55,6 +56,14 @@ impl<'a> Promise<'a> {
         })
     }
 
+    /// The slice's id in the path of its promise; `None` for a path that has none, such as a
+    /// container's. The file may have another budget in its name by now.
+    #[must_use]
+    pub fn id_of(path: &'a [u8]) -> Option<&'a [u8]> {
+        let name = path.rsplit(|letter| *letter == b'/').next()?;
+        Promise::named(name).map(|promise| promise.slice)
+    }
+
     /// The bytes that the slice may still spend, by its file's contents. If the file is too short,
     /// nothing counts as spent, and the promise remains.
     #[must_use]
@@ -81,6 +90,11 @@ mod tests {
         let promise = Promise::named(b"42949672960.run-17.a").unwrap();
         assert_eq!(promise.budget, Bytes::gib(40));
         assert_eq!(promise.slice, b"run-17.a");
+        assert_eq!(
+            Promise::id_of(b"/run/5.d/42.run-17.a"),
+            Some(&b"run-17.a"[..])
+        );
+        assert_eq!(Promise::id_of(b"/.gpuslice/promise"), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Touches: its arguments; the caller has read the file.
 //! Law: an unknown key is an error, never skipped: `memroy` must not mean "no limit".
 
+mod fence;
 mod page_cache;
 mod read;
 mod terms;
@@ -10,6 +11,7 @@ mod words;
 mod write;
 
 pub use crate::words::text::Text;
+pub use fence::{DriverLimit, Fence, is_within, version_2};
 pub use page_cache::{CHECKSUM, Ends, MAX_SUFFIXES, ModelFiles, PageCache};
 pub use read::{SliceError, SliceFault, parse, parse_into};
 pub use terms::TERMS;
@@ -81,6 +83,8 @@ pub struct DeviceSlice {
     pub headroom: Bytes,
     /// The value reported as total memory.
     pub total: Total,
+    /// The largest limit that the slice may get, which TOTAL shows from the start.
+    pub maximum: Option<Bytes>,
     /// Whether the device shares the host's memory, where the slice's writer has queried the
     /// driver. NVML alone cannot tell.
     pub integrated: Option<bool>,
@@ -97,6 +101,8 @@ pub struct ListedDevice {
     pub headroom: Option<Bytes>,
     /// Whether it shares the host's memory, if known.
     pub integrated: Option<bool>,
+    /// How the driver holds this limit for the cgroup [`Slice::driver_cgroup`]; None: it does not.
+    pub driver_limit: Option<DriverLimit>,
 }
 
 /// A parsed slice file.
@@ -139,6 +145,9 @@ pub struct Slice {
     /// The folder of the memory cgroup that contains only this slice. None means `/sys/fs/cgroup`
     /// for a mounted slice; any other slice counts its processes.
     pub cgroup: Option<Text<256>>,
+    /// The cgroup for which the driver holds the limits of the devices with a `driver_limit`: its
+    /// path in `/proc/PID/cgroup`. Elsewhere the library holds them.
+    pub driver_cgroup: Option<Text<256>>,
     /// The host memory that is not charged to the slice; None takes the default.
     pub host_allowance: Option<Bytes>,
     /// The reaction when the host runs short of memory.
@@ -151,6 +160,9 @@ pub struct Slice {
     pub memory: Option<Bytes>,
     /// The headroom of every device without its own.
     pub headroom: Bytes,
+    /// The largest limit that a resize may give each device, which TOTAL shows from the start. None:
+    /// TOTAL shows the limit in force.
+    pub maximum: Option<Bytes>,
     devices: [Option<ListedDevice>; MAX_DEVICES],
 }
 
@@ -172,12 +184,14 @@ impl Default for Slice {
             promises: None,
             promise: None,
             cgroup: None,
+            driver_cgroup: None,
             host_allowance: None,
             pressure: Pressure::Refuse,
             managed: Managed::Count,
             thresholds: Thresholds::default(),
             memory: None,
             headroom: Bytes::ZERO,
+            maximum: None,
             devices: [None; MAX_DEVICES],
         }
     }
@@ -209,6 +223,14 @@ impl Slice {
         self.devices.iter().map_while(Option::as_ref)
     }
 
+    /// Records how the driver holds the limit of a listed device.
+    pub fn set_driver_limit(&mut self, uuid: DeviceUuid, limit: Option<DriverLimit>) {
+        let mut listed = self.devices.iter_mut().flatten();
+        if let Some(listed) = listed.find(|listed| listed.uuid == uuid) {
+            listed.driver_limit = limit;
+        }
+    }
+
     /// Sets the limit of a device that the slice limits.
     pub fn set_limit(&mut self, uuid: DeviceUuid, limit: Bytes) {
         let Some(budget) = self.device(uuid) else {
@@ -226,6 +248,7 @@ impl Slice {
                 memory: Some(limit),
                 headroom: None,
                 integrated: budget.integrated,
+                driver_limit: None,
             });
         }
     }
@@ -241,6 +264,7 @@ impl Slice {
                 .and_then(|listed| listed.headroom)
                 .unwrap_or(self.headroom),
             total: self.total,
+            maximum: self.maximum,
             integrated: listed.and_then(|listed| listed.integrated),
         })
     }
@@ -260,9 +284,15 @@ impl Slice {
             if listed.headroom.unwrap_or(self.headroom) >= memory {
                 return Err(SliceFault::Headroom);
             }
+            if self.maximum.is_some_and(|maximum| maximum < memory) {
+                return Err(SliceFault::Maximum);
+            }
         }
         match self.memory {
             Some(memory) if self.headroom >= memory => Err(SliceFault::Headroom),
+            Some(memory) if self.maximum.is_some_and(|maximum| maximum < memory) => {
+                Err(SliceFault::Maximum)
+            }
             _ => Ok(()),
         }
     }

@@ -5,8 +5,8 @@
 use thiserror::Error;
 
 use super::{
-    ListedDevice, MAX_FILE, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total,
-    VERSION,
+    DriverLimit, ListedDevice, MAX_FILE, Managed, ModelFiles, PageCache, PresentAs, Pressure,
+    Slice, Total, VERSION,
 };
 use crate::words::device::DeviceUuid;
 use crate::words::json::{JsonError, Reader};
@@ -79,6 +79,9 @@ pub enum SliceFault {
     /// The headroom leaves no memory.
     #[error("\"headroom\" is not less than \"memory\"")]
     Headroom,
+    /// The limit exceeds the largest one.
+    #[error("\"maximum\" is less than \"memory\"")]
+    Maximum,
     /// A text that is too long.
     #[error("\"{0}\" is too long")]
     TooLong(Text<32>),
@@ -182,6 +185,8 @@ keys! {
     "headroom" => 24,
     "managed" => 25,
     "ledger_id" => 26,
+    "driver_cgroup" => 27,
+    "maximum" => 28,
 }
 
 keys! {
@@ -191,6 +196,7 @@ keys! {
     "memory" => 1,
     "headroom" => 2,
     "integrated" => 3,
+    "driver_limit" => 4,
 }
 
 keys! {
@@ -251,6 +257,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "promises" => slice.promises = Some(path(key, reader.string()?)?),
             "promise" => slice.promise = Some(path(key, reader.string()?)?),
             "cgroup" => slice.cgroup = Some(path(key, reader.string()?)?),
+            "driver_cgroup" => slice.driver_cgroup = Some(path(key, reader.string()?)?),
             "host_allowance" => slice.host_allowance = Some(Bytes::new(reader.number()?)),
             "managed" => {
                 slice.managed = one_of(reader.string()?, "count, allow", Managed::from_word)?;
@@ -266,6 +273,7 @@ fn read_slice(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceFau
             "pressure_freed" => slice.thresholds.freed = Some(number(reader)?),
             "memory" => slice.memory = Some(budget(key, reader)?),
             "headroom" => slice.headroom = Bytes::new(reader.number()?),
+            "maximum" => slice.maximum = Some(budget(key, reader)?),
             _ => return Err(SliceFault::UnknownKey(Text::new(key))),
         }
     }
@@ -286,6 +294,7 @@ fn read_devices(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceF
 
 fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
     let (mut uuid, mut memory, mut headroom, mut integrated) = (None, None, None, None);
+    let mut driver_limit = None;
     let (mut seen, mut first) = (Seen(0), true);
     reader.object()?;
     while let Some(key) = reader.key(&mut first)? {
@@ -299,6 +308,10 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
             "memory" => memory = Some(budget(key, reader)?),
             "headroom" => headroom = Some(Bytes::new(reader.number()?)),
             "integrated" => integrated = Some(reader.boolean()?),
+            "driver_limit" => {
+                let word = reader.string()?;
+                driver_limit = Some(one_of(word, "dmem, misc", DriverLimit::from_word)?);
+            }
             _ => return Err(SliceFault::UnknownKey(Text::new(key))),
         }
     }
@@ -307,6 +320,7 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
         memory,
         headroom,
         integrated,
+        driver_limit,
     })
 }
 

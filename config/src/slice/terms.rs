@@ -8,7 +8,7 @@ use super::{read, words};
 
 /// Every key and word that [`super::parse`] understands, one a line: `memory`, `devices.memory` for
 /// a key of a listed device, `total=device` for a word.
-pub const TERMS: [&str; 9] = [
+pub const TERMS: [&str; 10] = [
     read::SLICE_KEYS,
     "devices\n",
     read::DEVICE_KEYS,
@@ -18,6 +18,7 @@ pub const TERMS: [&str; 9] = [
     words::MANAGED,
     words::PRESSURE,
     words::PAGE_CACHE,
+    words::DRIVER_LIMIT,
 ];
 
 #[cfg(feature = "std")]

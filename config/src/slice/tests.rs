@@ -21,6 +21,7 @@ fn a_slice_of_all_gpus_needs_two_keys() {
             memory: Bytes::gib(8),
             headroom: Bytes::ZERO,
             total: Total::Slice,
+            maximum: None,
             integrated: None,
         })
     );
@@ -39,6 +40,7 @@ fn a_listed_device_has_its_own_budget_and_the_others_are_left_alone() {
             memory: Bytes::new(1024),
             headroom: Bytes::new(24),
             total: Total::Device,
+            maximum: None,
             integrated: Some(true),
         })
     );
@@ -193,6 +195,7 @@ prop_compose! {
     fn any_listed()(
         bytes in any::<[u8; 16]>(), mig in any::<bool>(), memory in 2u64..,
         headroom in proptest::option::of(0u64..2), integrated in proptest::option::of(any::<bool>()),
+        driver in proptest::option::of(any::<bool>()),
     ) -> ListedDevice {
         let kind = if mig { crate::words::device::DeviceKind::Mig } else { crate::words::device::DeviceKind::Gpu };
         ListedDevice {
@@ -200,6 +203,7 @@ prop_compose! {
             memory: Some(Bytes::new(memory)),
             headroom: headroom.map(Bytes::new),
             integrated,
+            driver_limit: driver.map(|dmem| if dmem { DriverLimit::Dmem } else { DriverLimit::Misc }),
         }
     }
 }
@@ -207,7 +211,7 @@ prop_compose! {
 prop_compose! {
     /// Any setting of a slice of unified memory.
     fn any_unified()(
-        paths in proptest::collection::vec(proptest::option::of("/[a-z/]{0,60}"), 4),
+        paths in proptest::collection::vec(proptest::option::of("/[a-z/]{0,60}"), 5),
         allowance in proptest::option::of(any::<u64>()), release in any::<bool>(),
         percents in proptest::collection::vec(proptest::option::of(0u8..=100), 2),
         amounts in proptest::collection::vec(proptest::option::of(any::<u64>()), 3),
@@ -218,7 +222,9 @@ prop_compose! {
             promises: path(0),
             promise: path(1),
             cgroup: path(2),
+            driver_cgroup: path(4),
             host_allowance: allowance.map(Bytes::new),
+            maximum: allowance.map(|_| Bytes::MAX),
             pressure: if release { Pressure::Release } else { Pressure::Refuse },
             thresholds: Thresholds {
                 file: path(3),
@@ -324,7 +330,11 @@ fn every_listed_term_is_understood() {
     let mut count = 0;
     for term in TERMS.iter().flat_map(|list| list.lines()) {
         let text = match (term.split_once('='), term.split_once('.')) {
-            (Some((key, word)), _) => format!(r#""{key}":"{word}"}}"#),
+            (Some((key, word)), Some((list, _))) => {
+                let key = key.trim_start_matches("devices.");
+                format!(r#""{list}":[{{"{key}":"{word}"}}]}}"#)
+            }
+            (Some((key, word)), None) => format!(r#""{key}":"{word}"}}"#),
             (None, Some(("devices", key))) => format!(r#""devices":[{{"{key}":"#),
             (None, Some((object, key))) => format!(r#""{object}":{{"{key}":"#),
             (None, None) => format!(r#""{term}":"#),

@@ -1,7 +1,9 @@
 //! Writes a slice file. The host's side only: this allocates.
 //! Touches: its arguments.
 
-use super::{Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION};
+use super::{
+    DriverLimit, Managed, ModelFiles, PageCache, PresentAs, Pressure, Slice, Total, VERSION,
+};
 use serde::Serialize;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -38,6 +40,8 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cgroup: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    driver_cgroup: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     host_allowance: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pressure: Option<&'static str>,
@@ -58,6 +62,8 @@ struct File<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<u64>,
     headroom: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maximum: Option<u64>,
     devices: Vec<Device>,
 }
 
@@ -76,6 +82,8 @@ struct Device {
     headroom: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     integrated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_limit: Option<&'static str>,
 }
 
 impl Slice {
@@ -124,6 +132,7 @@ impl Slice {
             promises: self.promises.as_ref().map(|path| path.as_str()),
             promise: self.promise.as_ref().map(|path| path.as_str()),
             cgroup: self.cgroup.as_ref().map(|path| path.as_str()),
+            driver_cgroup: self.driver_cgroup.as_ref().map(|path| path.as_str()),
             host_allowance: self.host_allowance.map(|amount| amount.get()),
             // Default values are not written, because older readers may not know the key.
             pressure: match self.pressure {
@@ -142,6 +151,7 @@ impl Slice {
             },
             memory: self.memory.map(|amount| amount.get()),
             headroom: self.headroom.get(),
+            maximum: self.maximum.map(|amount| amount.get()),
             devices: self
                 .devices()
                 .map(|listed| Device {
@@ -149,6 +159,7 @@ impl Slice {
                     memory: listed.memory.map(|amount| amount.get()),
                     headroom: listed.headroom.map(|amount| amount.get()),
                     integrated: listed.integrated,
+                    driver_limit: listed.driver_limit.map(DriverLimit::word),
                 })
                 .collect(),
         }

@@ -18,11 +18,20 @@ pub struct Stat {
     pub length: u64,
     /// The owner's user id.
     pub owner: u32,
+    /// The time of the last change, in nanoseconds since 1970: of a folder, when a name in it was
+    /// added, removed or changed.
+    pub changed: u64,
 }
 
 /// The major numbers of terminals: `/dev/tty*` and `/dev/pts/*`.
 fn is_terminal(device: u64) -> bool {
     matches!(device >> 8 & 0xfff, 4 | 5 | 136..=143)
+}
+
+#[inline]
+fn nanoseconds(seconds: i64, rest: i64) -> u64 {
+    let seconds = seconds.cast_unsigned().wrapping_mul(1_000_000_000);
+    seconds.wrapping_add(rest.cast_unsigned())
 }
 
 impl Stat {
@@ -64,6 +73,7 @@ impl Stat {
             stream: kind == libc::S_IFIFO || kind == libc::S_IFCHR && is_terminal(found.st_rdev),
             length: u64::try_from(found.st_size).unwrap_or(0),
             owner: found.st_uid,
+            changed: nanoseconds(found.st_mtime, found.st_mtime_nsec),
         })
     }
 }

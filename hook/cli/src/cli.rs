@@ -8,7 +8,7 @@ use crate::commands::{
     cache, cdi, check, daemon, devices, docs, doctor, driver_limit, engines, env, events, gc,
     headroom, history, metrics, plan, report, resize, run, status, top,
 };
-use crate::driver::{memory_watch, probe, processes};
+use crate::driver::{limit_probe, memory_watch, probe, processes};
 use crate::runs::watcher;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
@@ -97,7 +97,7 @@ pub enum Verb {
     DriverMemory,
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
-    DriverLimitProbe(driver_limit::probe::Args),
+    DriverLimitProbe(limit_probe::Args),
     /// Ask the driver by one route (gpuslice's own child)
     #[command(hide = true)]
     CheckProbe(check::query::probe::Args),
@@ -183,7 +183,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Cdi(args) => cdi::main(&args),
         Verb::Runtime(args) => engines::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),
-        Verb::DriverLimitProbe(args) => driver_limit::probe::main(&args),
+        Verb::DriverLimitProbe(args) => limit_probe::main(&args),
         Verb::Completions(args) => docs::completions(&args),
         Verb::Man(args) => docs::man(&args, &Cli::command()),
         Verb::Complete(args) => docs::complete::main(&args, &Cli::command()),

@@ -3,7 +3,7 @@
 //! Law: a refused request changes nothing. Decides by `config::answer::admit` and the ledger alone.
 
 use gpuslice_config::answer::admit::{self, Refusal};
-use gpuslice_config::ledger::{self, Claim, Class, Import, Kind};
+use gpuslice_config::ledger::{self, Claim, Class, Import, Kind, SetLimit};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
@@ -35,6 +35,9 @@ impl Account {
     /// `request`.
     #[inline(always)]
     pub(crate) fn try_claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
+        if self.is_held_by_driver(kind) {
+            return self.count(bytes, kind);
+        }
         let Reading { budget, set } = self.budget();
         let enforced = self.slice.enforces();
         let mut charge = Bytes::ZERO;
@@ -68,6 +71,51 @@ impl Account {
             Claim::Private(why) => self.without_slot(why, bytes, Some(Outcome::Granted)),
             Claim::NoSlot(why) if enforced => self.without_slot(why, bytes, None),
             Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Outcome::Uncounted)),
+        }
+    }
+
+    /// Whether the driver holds the limit for this kind of memory, which is then only counted here.
+    /// The driver counts managed memory as the system's. A limit that was set in the ledger is held
+    /// here, whatever the driver holds.
+    #[inline(always)]
+    fn is_held_by_driver(&self, kind: Kind) -> bool {
+        self.device.is_held_by_driver
+            && kind != Kind::Managed
+            && self.ledger.limit(self.listed) == SetLimit::NONE
+    }
+
+    /// Counts memory that the driver grants or refuses.
+    #[inline(always)]
+    fn count(&self, bytes: Bytes, kind: Kind) -> Outcome {
+        match self.ledger.count(self.listed, bytes, kind) {
+            Claim::Granted => Outcome::Granted,
+            Claim::Private(why) => self.without_slot(why, bytes, Some(Outcome::Granted)),
+            Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Outcome::Uncounted)),
+            // More than any device has.
+            Claim::Refused { .. } => Outcome::Uncounted,
+        }
+    }
+
+    /// Records that the driver has refused a request because the slice is full.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refused_by_driver(&self, bytes: Bytes, kind: Kind) {
+        if !self.is_held_by_driver(kind) {
+            return;
+        }
+        let free = self
+            .budget()
+            .budget
+            .memory
+            .minus(self.ledger.sum(self.listed));
+        // The driver also refuses for reasons of its own.
+        if bytes > free {
+            let refusal = Refusal {
+                free,
+                short_by: bytes.minus(free),
+                host: None,
+            };
+            self.refuse(bytes, refusal);
         }
     }
 
@@ -137,7 +185,7 @@ impl Account {
             self.ledger
                 .claim(self.listed, Bytes::ZERO, Kind::Context, Bytes::MAX)
         };
-        if !self.slice.enforces() {
+        if !self.slice.enforces() || self.device.is_held_by_driver {
             return false;
         }
         match own_row() {
@@ -159,7 +207,8 @@ impl Account {
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
         let (import, limit) = loop {
             let Reading { budget, set } = self.budget();
-            let limit = admit::claim_limit(&budget, Bytes::ZERO, self.slice.enforces());
+            let enforced = self.slice.enforces() && !self.is_held_by_driver(Kind::Vmm);
+            let limit = admit::claim_limit(&budget, Bytes::ZERO, enforced);
             let import = self.ledger.import(self.listed, class, bytes, limit);
             if self.ledger.limit(self.listed) == set {
                 break (import, limit);

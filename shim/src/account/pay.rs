@@ -81,6 +81,9 @@ impl Account {
             return code;
         }
         self.release(claimed, kind);
+        if code == CUDA_ERROR_OUT_OF_MEMORY {
+            self.refused_by_driver(claimed, kind);
+        }
         match paid {
             Paid::Exceeded => CUDA_ERROR_OUT_OF_MEMORY,
             _ => code,

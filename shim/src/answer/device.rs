@@ -28,6 +28,8 @@ pub(crate) struct Device<'a> {
     /// The device's number in the slice's ledger. None: there is no ledger, or it has no row for
     /// the device.
     pub(crate) listed: Option<ledger::Device>,
+    /// Whether the driver holds the limit for this process.
+    pub(crate) is_held_by_driver: bool,
 }
 
 /// The budget of a device at one moment. One answer, and one try of a claim, use one reading.
@@ -69,10 +71,12 @@ impl<'a> Device<'a> {
 /// |---|---|
 /// | 0-7 | the number of the device's budget, or [`UNLIMITED`] |
 /// | 8 | [`UNIFIED`]: the device shares the host's memory |
+/// | 9 | [`HELD`]: the driver holds the limit |
 /// | 15 | [`KNOWN`]: the entry is not empty |
 /// | 16-23 | the device's number in the ledger plus one, or 0 if the ledger has no row for it |
 const KNOWN: u32 = 0x8000;
 const UNIFIED: u32 = 0x100;
+const HELD: u32 = 0x200;
 const UNLIMITED: u8 = 0xff;
 
 /// Returns the device of the calling thread's current context. `alone` caches whether the driver has
@@ -192,6 +196,7 @@ pub(crate) fn cuda(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> O
             written: slice.numbers(Budget(budget))?,
             unified: Some(known & UNIFIED != 0),
             listed: listed.checked_sub(1).map(ledger::Device::numbered),
+            is_held_by_driver: known & HELD != 0,
         }),
     }
 }
@@ -241,10 +246,13 @@ fn ask(slice: &LoadedSlice, copy: CopyId, ordinal: CudaOrdinal) -> Option<u32> {
         counters::FACTS.warn(&line);
         return None;
     };
-    let unified = if unified { UNIFIED } else { 0 };
+    let unified_bit = if unified { UNIFIED } else { 0 };
     let listed = uuid.and_then(|bytes| slice.listed(bytes, budget));
     let listed = listed.map_or(0, |listed| u32::from(listed.number()).saturating_add(1));
-    Some(listed << 16 | KNOWN | unified | u32::from(budget.0))
+    // The driver holds no limit of memory that a device shares with the host.
+    let is_held = !unified && slice.is_held_by_driver(budget);
+    let held = if is_held { HELD } else { 0 };
+    Some(listed << 16 | KNOWN | unified_bit | held | u32::from(budget.0))
 }
 
 /// Returns the uuid of a CUDA device.
@@ -354,6 +362,7 @@ pub(crate) fn unified(slice: &LoadedSlice) -> Option<Device<'_>> {
             written: slice.numbers(budget)?,
             unified: Some(true),
             listed: slice.listed(uuid.bytes, budget),
+            is_held_by_driver: false,
         });
     }
     let known = copies::all_devices()
@@ -365,6 +374,7 @@ pub(crate) fn unified(slice: &LoadedSlice) -> Option<Device<'_>> {
         written: slice.numbers(Budget(budget))?,
         unified: Some(true),
         listed: listed.checked_sub(1).map(ledger::Device::numbered),
+        is_held_by_driver: false,
     })
 }
 
@@ -385,5 +395,6 @@ pub(crate) fn nvml(slice: &LoadedSlice, uuid: DeviceUuid) -> Option<Device<'_>> 
         written: budget,
         unified,
         listed,
+        is_held_by_driver: unified == Some(false) && slice.is_held_by_driver(place),
     })
 }

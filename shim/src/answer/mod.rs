@@ -33,7 +33,11 @@ fn held(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
             return Some(sum);
         }
     }
-    uncounted(slice, listed)
+    match device.is_held_by_driver {
+        // Where the driver holds the limit, its numbers are the slice's.
+        true => None,
+        false => uncounted(slice, listed),
+    }
 }
 
 /// `held` for a process without a slot: looks for one again first.

@@ -16,57 +16,115 @@ use crate::sys::{self, File, Listing, Stat};
 
 /// The sum of all slices' promises, including ours, from the file names alone.
 pub(crate) fn promised(slice: &LoadedSlice) -> Bytes {
-    sum(slice, |_, _, promise| promise.budget)
+    sum(slice, |_, _, promise| Some(promise.budget))
 }
 
 /// The memory promised to the other slices that they have not spent.
 pub(crate) fn unspent(slice: &LoadedSlice) -> Bytes {
-    let own = slice.promise().and_then(|path| Stat::at(path).ok());
-    sum(slice, |folder, name, promise| {
-        unspent_of(folder, name, promise, own.as_ref())
+    let own = OwnPromise::of(slice);
+    sum(slice, |folder, name, promise| match own.is(promise) {
+        true => Some(Bytes::ZERO),
+        false => unspent_of(folder, name, promise, own.file.as_ref()),
     })
 }
 
-fn sum(slice: &LoadedSlice, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Bytes) -> Bytes {
+/// What identifies this slice's own promise. A resize renames the file, so its path may lead to
+/// nothing.
+struct OwnPromise<'a> {
+    /// The slice's id, if its path names it: the path of a run's promise does.
+    id: Option<&'a [u8]>,
+    /// The file, if the path still leads to it: in a container it always does.
+    file: Option<Stat>,
+}
+
+impl<'a> OwnPromise<'a> {
+    fn of(slice: &'a LoadedSlice) -> OwnPromise<'a> {
+        let path = slice.promise();
+        OwnPromise {
+            id: path.and_then(|path| Promise::id_of(path.to_bytes())),
+            file: path.and_then(|path| Stat::at(path).ok()),
+        }
+    }
+
+    fn is(&self, promise: &Promise<'_>) -> bool {
+        self.id == Some(promise.slice)
+    }
+}
+
+/// How often a folder is listed if it changes meanwhile.
+const LISTINGS: usize = 4;
+
+/// Adds up an amount of each promise. The amount is `None` for a file that is gone by now.
+fn sum(slice: &LoadedSlice, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Option<Bytes>) -> Bytes {
     let Some(path) = slice.promises() else {
         return Bytes::ZERO;
     };
-    let Ok(folder) = File::open_folder(path) else {
-        let line = [
-            Str("the promises in "),
-            Raw(path.to_bytes()),
-            Str(" cannot be read: nothing is kept for other slices"),
-        ];
-        counters::PROMISES.warn(&line);
-        return Bytes::ZERO;
-    };
-    let mut sum = Bytes::ZERO;
+    let mut most = Bytes::ZERO;
+    for _ in 0..LISTINGS {
+        let Ok(folder) = File::open_folder(path) else {
+            let line = [
+                Str("the promises in "),
+                Raw(path.to_bytes()),
+                Str(" cannot be read: nothing is kept for other slices"),
+            ];
+            counters::PROMISES.warn(&line);
+            return Bytes::ZERO;
+        };
+        let changed = || folder.stat().map_or(0, |stat| stat.changed);
+        let (before, mut sum, mut is_whole) = (changed(), Bytes::ZERO, true);
+        let parts = each(&folder, |name, promise| {
+            match amount(&folder, name, promise) {
+                Some(amount) => sum = sum.plus(amount),
+                // It may have been renamed, and not removed.
+                None => is_whole = false,
+            }
+        });
+        most = most.at_least(sum);
+        // The kernel lists one part of a folder as it is at one moment. Between two parts, a promise
+        // that is renamed can get out of sight.
+        if is_whole && (parts <= 1 || changed() == before) {
+            break;
+        }
+    }
+    most
+}
+
+/// Lists the promises of a folder. Returns the number of parts in which the kernel has listed it.
+fn each(folder: &File, mut see: impl FnMut(&CStr, &Promise<'_>)) -> usize {
     let mut listing = Listing::new();
+    let mut parts = 0usize;
     while let Ok(listed @ [_, ..]) = folder.list(&mut listing) {
         for name in directory::names(listed) {
             if let Some(promise) = Promise::named(name.to_bytes()) {
-                sum = sum.plus(amount(&folder, name, &promise));
+                see(name, &promise);
             }
         }
+        parts = parts.saturating_add(1);
     }
-    sum
+    parts
 }
 
-fn unspent_of(folder: &File, name: &CStr, promise: &Promise<'_>, own: Option<&Stat>) -> Bytes {
+fn unspent_of(
+    folder: &File,
+    name: &CStr,
+    promise: &Promise<'_>,
+    own: Option<&Stat>,
+) -> Option<Bytes> {
     let file = match folder.open_entry(name) {
         Ok(file) => file,
-        // A link is not a promise, and neither is a file that has just been removed.
-        Err(sys::ELOOP | sys::ENOENT) => return Bytes::ZERO,
-        Err(_) => return promise.budget,
+        // A link is not a promise.
+        Err(sys::ELOOP) => return Some(Bytes::ZERO),
+        Err(sys::ENOENT) => return None,
+        Err(_) => return Some(promise.budget),
     };
     let Ok(stat) = file.stat() else {
-        return promise.budget;
+        return Some(promise.budget);
     };
     if !stat.regular || own.is_some_and(|own| own.identity == stat.identity) {
-        return Bytes::ZERO;
+        return Some(Bytes::ZERO);
     }
     let mut head = [0u8; HEAD];
-    promise.unused(file.read(&mut head).unwrap_or_default())
+    Some(promise.unused(file.read(&mut head).unwrap_or_default()))
 }
 
 /// Publishes the memory that this slice has spent.
@@ -74,10 +132,11 @@ pub(crate) fn write(slice: &LoadedSlice, bytes: Bytes) {
     let Some(path) = slice.promise() else {
         return;
     };
-    let file = File::open_itself(path);
-    let file = file
-        .ok()
-        .filter(|file| file.stat().is_ok_and(|stat| stat.regular));
+    let file = match File::open_itself(path) {
+        Err(sys::ENOENT) => renamed(slice, path),
+        opened => opened.ok(),
+    };
+    let file = file.filter(|file| file.stat().is_ok_and(|stat| stat.regular));
     let written = file.map(|file| file.write_at_start(&spent(bytes)));
     if !matches!(written, Some(Ok(HEAD))) {
         counters::PROMISES.warn(&[
@@ -86,4 +145,24 @@ pub(crate) fn write(slice: &LoadedSlice, bytes: Bytes) {
             Str(" cannot be written: all of the slice counts as unspent"),
         ]);
     }
+}
+
+/// This slice's promise under the name that a resize has given it.
+#[cold]
+fn renamed(slice: &LoadedSlice, path: &CStr) -> Option<File> {
+    let id = Promise::id_of(path.to_bytes())?;
+    // It can be renamed again between the listing and the opening.
+    for _ in 0..LISTINGS {
+        let folder = File::open_folder(slice.promises()?).ok()?;
+        let mut found = None;
+        each(&folder, |name, promise| {
+            if promise.slice == id {
+                found = folder.open_entry_to_write(name).ok();
+            }
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
 }

@@ -14,6 +14,7 @@ use gpuslice_config::words::paths;
 
 use crate::log::Piece::Str;
 use crate::log::counters;
+use crate::slice::driver_limit;
 use crate::slice::slice_ledger::SliceLedger;
 use crate::sys::{File, Stat};
 
@@ -39,6 +40,8 @@ pub(crate) struct LoadedSlice {
     promises: Option<&'static CStr>,
     promise: Option<&'static CStr>,
     cgroup: Option<&'static CStr>,
+    /// The listed devices whose limit the driver holds for this process, one bit each.
+    driver_holds: u64,
     pressure: Option<&'static CStr>,
     /// The ledger in which the slice's processes record what they hold.
     ledger: SliceLedger,
@@ -65,6 +68,7 @@ impl LoadedSlice {
             memory,
             headroom: slice.headroom,
             total: slice.total,
+            maximum: slice.maximum,
             integrated: None,
         });
         let cgroup = match slice.cgroup {
@@ -84,6 +88,10 @@ impl LoadedSlice {
             promises: place(slice.promises.as_ref(), mounted, paths::MOUNTED_PROMISES),
             promise: place(slice.promise.as_ref(), mounted, paths::MOUNTED_PROMISE),
             cgroup,
+            driver_holds: match slice.driver_cgroup.as_ref() {
+                Some(limited) => driver_limit::devices_held(slice, limited, mounted),
+                None => 0,
+            },
             pressure: c_path(slice.thresholds.file.as_ref()),
             ledger,
         }
@@ -175,6 +183,12 @@ impl LoadedSlice {
     /// Whether an allocation over the limit is refused.
     pub(crate) fn enforces(&self) -> bool {
         self.slice.enforce
+    }
+
+    /// Whether the driver holds the limit of a device for this process.
+    pub(crate) fn is_held_by_driver(&self, budget: Budget) -> bool {
+        let bit = 1u64.checked_shl(u32::from(budget.0)).unwrap_or(0);
+        self.driver_holds & bit != 0
     }
 
     /// Whether managed memory is charged.

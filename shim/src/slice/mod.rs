@@ -1,6 +1,7 @@
 //! The slice of this process: loaded once, laid out for answering.
-//! Touches: the slice file, the environment, the ledger's file.
+//! Touches: the slice file, the environment, the ledger's file, /proc/self/cgroup.
 
+mod driver_limit;
 mod load;
 pub(crate) mod loaded_slice;
 mod release;

@@ -53,8 +53,17 @@ impl File {
 
     /// Opens a file of this folder for reading, without following a link.
     pub(crate) fn open_entry(&self, name: &CStr) -> Result<File, Errno> {
+        self.entry(name, libc::O_RDONLY)
+    }
+
+    /// Opens a file of this folder for writing, without following a link.
+    pub(crate) fn open_entry_to_write(&self, name: &CStr) -> Result<File, Errno> {
+        self.entry(name, libc::O_WRONLY)
+    }
+
+    fn entry(&self, name: &CStr, flags: c_int) -> Result<File, Errno> {
         let folder = c_int::try_from(self.number()).map_err(|_| EINVAL)?;
-        open_in(folder, name, libc::O_RDONLY)
+        open_in(folder, name, flags)
     }
 
     /// Opens a folder.

@@ -5,7 +5,7 @@
 use crate::target;
 use gpuslice_config::ledger::{Ledger, Open};
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
-use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -64,9 +64,7 @@ impl Bench {
         let soname = "-Wl,-soname,libcuda.so.1";
         let words = ["-shared", "-fPIC", "-Wl,-Bsymbolic", soname];
         compile("stub_driver.c", &self.folder.join("libcuda.so.1"), &words);
-        let folder = format!("-L{}", self.folder.display());
-        let words = [&*folder, "-l:libcuda.so.1"];
-        compile("start.c", &self.start(), &words);
+        compile("start.c", &self.start(), &self.link());
         let slice = format!(
             r#"{{"version":1,"name":"bench","ledger":"{}","memory":{}}}"#,
             self.folder.join("ledger").display(),
@@ -74,6 +72,15 @@ impl Bench {
         );
         std::fs::write(self.slice(), slice).expect("the slice is written");
         let _made = self.ledger();
+    }
+
+    /// The words that link a program to the driver.
+    #[must_use]
+    pub fn link(&self) -> [String; 2] {
+        [
+            format!("-L{}", self.folder.display()),
+            "-l:libcuda.so.1".to_owned(),
+        ]
     }
 
     /// The slice's ledger.
@@ -211,7 +218,11 @@ fn find<F: Copy>(dlsym: Dlsym, driver: *mut c_void, name: &CStr) -> F {
     unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) }
 }
 
-fn compile(source: &str, to: &Path, words: &[&str]) {
+/// Compiles a program of this package.
+///
+/// # Panics
+/// When it does not compile.
+pub fn compile(source: &str, to: &Path, words: &[impl AsRef<OsStr>]) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(source);
     let mut command = Command::new("cc");
     command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]);

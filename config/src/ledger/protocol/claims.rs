@@ -171,6 +171,7 @@ pub(crate) fn release(
 
 /// Records, in this process's own slot, memory that it already holds, whatever the limit. The
 /// caller updates the process's own tally.
+#[inline]
 pub(crate) fn record(table: Table<'_>, slot: usize, amount: Amount) {
     if let Some(columns) = Columns::of(table, slot) {
         columns.used.fetch_add(amount.bytes, SeqCst);

@@ -13,6 +13,7 @@ use crate::driver::preload;
 use crate::launch::dry_run::Preview;
 use crate::launch::prepare::{self, Prepared};
 use crate::launch::program;
+use crate::runs::leaf;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::PromiseError;
 use crate::runs::recording::recorder;
@@ -118,6 +119,9 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     }
     if args.dry_run {
         return dry_run(&args, found.as_ref());
+    }
+    if args.slice.bare {
+        leaf::leave();
     }
     let prepared = prepare::prepare(&args.slice);
     let prepared = prepared.inspect_err(|error| record_refusal(&args.slice, error));

@@ -24,7 +24,9 @@ const FOLDER_MODE: u32 = 0o711;
 /// Never in practice: names and numbers are always valid JSON.
 pub(crate) fn text(inventory: &Inventory) -> serde_json::Result<String> {
     let devices = inventory.devices.iter().map(listed).collect();
-    devices::text(&Devices::new(devices))
+    let mut listed = Devices::new(devices);
+    listed.driver_limit = inventory.backend;
+    devices::text(&listed)
 }
 
 fn listed(device: &Device) -> devices::Device {

@@ -2,6 +2,7 @@
 //! Touches: its arguments. It never touches the driver; a child process queries it, see `ask` and
 //! `probe`.
 
+use gpuslice_config::slice::DriverLimit;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,9 @@ use std::fmt;
 pub(crate) struct Inventory {
     /// The driver's version, if NVML reports it.
     pub driver: Option<String>,
+    /// How the driver limits cgroups, if it can and if that is known.
+    #[serde(default)]
+    pub backend: Option<DriverLimit>,
     /// The GPUs, in the order of their indices.
     pub devices: Vec<Device>,
 }

@@ -1,9 +1,15 @@
 //! Finds out whether the driver can limit the memory of cgroups (since R615, CUDA 13.4).
-//! Touches: libnvidia-ml.so.1, which stays loaded in this process.
+//! Touches: libnvidia-ml.so.1, which stays loaded in this process; the kernel's list of regions.
 #![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
 
+use super::sim;
+use gpuslice_config::slice::DriverLimit;
+use gpuslice_host::machine::cgroups;
 use libloading::Library;
+use std::env;
 use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::fs;
+use std::path::PathBuf;
 
 type nvmlReturn_t = c_uint;
 type nvmlDevice_t = *mut c_void;
@@ -26,6 +32,28 @@ const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 /// driver has no limits. NVML returns NOT_SUPPORTED both for a GPU without limits and for a cgroup
 /// without a limit. Only setting a limit distinguishes these two.
 const CGROUP: &CStr = c"/sys/fs/cgroup";
+
+/// The kernel's list of the memory that its dmem controller limits, in the root cgroup's folder.
+const CAPACITY: &str = "dmem.capacity";
+
+/// The start of the name of a region of NVIDIA's driver: `nvidia/0000:01:00.0/vidmem`.
+const REGION: &str = "nvidia/";
+
+/// How a driver that has limits holds them: by the dmem controller if it has registered a region
+/// there, otherwise by its own table. None: a simulated machine has no folder in which to look.
+pub(crate) fn backend() -> Option<DriverLimit> {
+    let is_simulated = env::var_os(sim::SIM).is_some_and(|machine| !machine.is_empty());
+    let folder = match is_simulated {
+        true => PathBuf::from(env::var_os(sim::STATE)?),
+        false => cgroups::mount()?.to_owned(),
+    };
+    let regions = fs::read_to_string(folder.join(CAPACITY)).unwrap_or_default();
+    let is_listed = regions.lines().any(|line| line.starts_with(REGION));
+    Some(match is_listed {
+        true => DriverLimit::Dmem,
+        false => DriverLimit::Misc,
+    })
+}
 
 /// The driver's function for reading limits, if it has one.
 pub(crate) struct Limits {

@@ -4,6 +4,7 @@
 
 use super::cuda::{self, CudaDevice, CudaError};
 use super::inventory::{Device, Inventory, MigInstance};
+use super::limits;
 use super::nvml::{self, NvmlDevice, NvmlList};
 use crate::base::exit;
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
@@ -30,7 +31,11 @@ pub(crate) fn main() -> anyhow::Result<u8> {
 /// # Errors
 /// CUDA's.
 pub(crate) fn ask() -> Answer {
-    cuda::list().map(|cuda| merge(&cuda, nvml::list()))
+    let mut inventory = merge(&cuda::list()?, nvml::list());
+    if inventory.devices.iter().any(|device| device.driver_limits) {
+        inventory.backend = limits::backend();
+    }
+    Ok(inventory)
 }
 
 fn merge(cuda: &[CudaDevice], nvml: Option<NvmlList>) -> Inventory {
@@ -72,6 +77,7 @@ fn merge(cuda: &[CudaDevice], nvml: Option<NvmlList>) -> Inventory {
     devices.sort_by_key(|device| device.index);
     Inventory {
         driver: nvml.driver,
+        backend: None,
         devices,
     }
 }

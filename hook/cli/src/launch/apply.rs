@@ -5,8 +5,10 @@
 //! another slice may have taken or freed memory since.
 
 use crate::driver::inventory::Inventory;
-use crate::driver::{sim, sim_host};
-use crate::launch::facts::{Facts, name_of};
+use crate::driver::sim::{self, Sim};
+use crate::driver::sim_host;
+use crate::launch::facts::{Environment, Facts, name_of};
+use crate::launch::fence::{self, Machine};
 use crate::launch::plan::{NO_TMPFS, Plan};
 use crate::launch::prepare::Prepared;
 use crate::runs::former::Owners;
@@ -36,7 +38,11 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
     let devices = limited(&plan, facts.inventory.as_ref());
     let simulated = facts.sim.is_some() || facts.environment.is_simulated;
     let Facts {
-        sim, state, owner, ..
+        sim,
+        state,
+        owner,
+        environment,
+        ..
     } = facts;
     let mut private = (plan.writes_file() || (sim.is_some() && state.is_none()))
         .then(|| PrivateDir::create(owner).context("cannot make a private folder"))
@@ -55,6 +61,13 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
     let owners = Owners::of(owner, watcher);
     let promise = make_promise(&mut plan, state.as_deref(), meminfo.as_deref(), owners)?;
     let tenancy = claim(&mut plan, state.as_deref(), owners)?;
+    let leaf = match &private {
+        Some(private) => {
+            let machine = machine(sim.as_ref(), &environment, state.as_deref());
+            fence::raise(&mut plan, private.path(), &machine)?
+        }
+        None => None,
+    };
     let file = write_files(
         &mut plan,
         private.as_mut(),
@@ -82,10 +95,27 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         private,
         promise,
         tenancy,
+        leaf,
         devices,
         simulated,
         meminfo,
     })
+}
+
+/// The machine of the run.
+fn machine(sim: Option<&Sim>, environment: &Environment, state: Option<&Path>) -> Machine {
+    let mut vars = sim.map_or(Vec::new(), |sim| {
+        sim.vars(environment.library_path.as_deref())
+    });
+    vars.extend(
+        state
+            .filter(|_| sim.is_some())
+            .map(|state| (sim::STATE.into(), state.into())),
+    );
+    Machine {
+        vars,
+        is_simulated: sim.is_some() || environment.is_simulated,
+    }
 }
 
 /// The devices that the slice limits.

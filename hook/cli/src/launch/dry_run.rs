@@ -129,6 +129,9 @@ impl fmt::Display for Preview {
         variable(out, &name_of(paths::CONFIG), file)?;
         let carried = file.map(|_| OsStr::new("(the slice file, on one line)"));
         variable(out, &name_of(paths::SLICE), carried)?;
+        if self.plan.writes_file() {
+            writeln!(out, "\nlimit held by\n  {}", self.plan.fence)?;
+        }
         if let (Some(slice), Some(file)) = (&self.plan.slice, &self.file) {
             writeln!(out, "\nfiles")?;
             self.files(out, slice, file)?;

@@ -161,6 +161,16 @@ impl Facts {
         })
     }
 
+    /// Returns why the driver can hold no limit of a run, whatever its GPUs are.
+    pub(crate) fn fence_obstacle(&self) -> Option<&'static str> {
+        let is_private = self.environment.is_simulated && self.state.is_none();
+        match self.owner {
+            Some(_) => Some("its programs are started outside a cgroup of gpuslice's own"),
+            None if is_private => Some("each program has a simulated machine of its own"),
+            None => None,
+        }
+    }
+
     /// Returns the same facts for another slice on the same machine.
     #[must_use]
     pub(crate) fn for_slice(&self, options: &SliceOptions) -> Facts {

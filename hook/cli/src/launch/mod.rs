@@ -4,6 +4,7 @@
 pub(crate) mod apply;
 pub(crate) mod dry_run;
 pub(crate) mod facts;
+pub(crate) mod fence;
 pub(crate) mod fit;
 pub(crate) mod plan;
 pub(crate) mod prepare;

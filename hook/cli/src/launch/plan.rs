@@ -6,13 +6,14 @@
 use crate::driver::inventory::Inventory;
 use crate::driver::preload;
 use crate::launch::facts::{Facts, Source, name_of};
+use crate::launch::fence::{self, FencePlan, NoDriverFence};
 use crate::runs::run_dir;
 use crate::runs::tenancy::{self, Card};
 use crate::slice::budget::{self, TooSmall, budget};
 use crate::slice::file as slice_file;
 use crate::slice::options::{Headroom, SliceOptions};
 use crate::slice::visible_gpus::Seen;
-use gpuslice_config::slice::{Slice, Text};
+use gpuslice_config::slice::{DriverLimit, Fence, Slice, Text};
 use gpuslice_config::words::paths;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::library::{Misfit, RELEASE};
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) overcommit: bool,
     /// Whether headroom is learned from this run when it ends.
     pub(crate) learns: bool,
+    /// What holds the limit.
+    pub(crate) fence: FencePlan,
     /// The variables that do not depend on a file of this run.
     pub(crate) vars: Vec<Var>,
     /// The preloaded library; None for a bare run.
@@ -74,6 +77,7 @@ impl Plan {
             Some(inventory) => inventory.targets().count(),
             None => 1,
         };
+        plan.fence = plan.fence_of(options, facts, inventory)?;
         plan.promise = plan.promised(inventory);
         plan.library = facts.library.clone();
         plan.check_library(facts)?;
@@ -165,6 +169,12 @@ impl Plan {
                 plan.warnings.push(NOT_ADMITTED.to_owned());
             }
         } else {
+            // A copy of a run's slice file names the cgroup of that run.
+            slice.driver_cgroup = None;
+            let listed: Vec<_> = slice.devices().map(|listed| listed.uuid).collect();
+            for uuid in listed {
+                slice.set_driver_limit(uuid, None);
+            }
             if slice.name.as_str().is_empty() {
                 slice.name = Text::new(&facts.own_name);
             }
@@ -174,6 +184,23 @@ impl Plan {
         }
         plan.slice = Some(slice);
         Ok(plan)
+    }
+
+    /// Plans what holds the limit.
+    fn fence_of(
+        &self,
+        options: &SliceOptions,
+        facts: &Facts,
+        inventory: &Inventory,
+    ) -> Result<FencePlan, NoDriverFence> {
+        let wanted = options.fence.map(Fence::from).unwrap_or_default();
+        match &self.slice {
+            Some(slice) if self.writes_file() => {
+                fence::decide(wanted, slice, inventory, facts.fence_obstacle())
+            }
+            Some(_) if wanted == Fence::Driver => Err(NoDriverFence(SHARED.to_owned())),
+            _ => Ok(FencePlan::default()),
+        }
     }
 
     /// Checks that the library understands the slice file of this run: it may be of another
@@ -189,8 +216,15 @@ impl Plan {
             misfit: misfit.clone(),
         };
         let stated = stated.as_ref().map_err(unfit)?;
-        let file = self.with_keys_of_apply(slice).to_json();
-        stated.understands(&file).map_err(|misfit| unfit(&misfit))?;
+        let understood = |plan: &Plan| {
+            let file = plan.with_keys_of_apply(slice).to_json();
+            stated.understands(&file)
+        };
+        if understood(self).is_err() && self.fence.wanted == Fence::Auto {
+            // A library of an older release does not know the driver's limits, and holds its own.
+            self.fence.devices.clear();
+        }
+        understood(self).map_err(|misfit| unfit(&misfit))?;
         if let Some(release) = stated.other_release() {
             self.warnings.push(format!(
                 "{} is of gpuslice {release}, and this command of {RELEASE}: it understands this \
@@ -207,6 +241,10 @@ impl Plan {
             slice.ledger = Some(Text::new("/"));
             slice.ledger_id = Some(0);
             slice.ledger_descriptor = Some(Text::new("/"));
+        }
+        for (uuid, _) in &self.fence.devices {
+            slice.driver_cgroup = Some(Text::new("/"));
+            slice.set_driver_limit(*uuid, Some(DriverLimit::Dmem));
         }
         if self.promise.is_some() {
             slice.promises = Some(Text::new("/"));
@@ -249,6 +287,10 @@ pub(crate) struct UnfitLibrary {
     library: PathBuf,
     misfit: Misfit,
 }
+
+/// Why the driver does not hold the limit of a slice file that is used unchanged.
+const SHARED: &str =
+    "its slice file names a ledger, which the runs of that file share, or limits nothing";
 
 /// The gap of a slice without a ledger.
 pub(crate) const NO_TMPFS: &str = "neither $XDG_RUNTIME_DIR, $TMPDIR nor /dev/shm is on tmpfs: what programs \

@@ -46,6 +46,7 @@ fn facts(source: Source, devices: Vec<Device>) -> Facts {
     Facts {
         inventory: (source != Source::Unlimited).then_some(Inventory {
             driver: None,
+            backend: None,
             devices,
         }),
         source,
@@ -79,6 +80,7 @@ fn slice(memory: Option<Bytes>, devices: &[(&str, Bytes, bool)]) -> Slice {
             memory: Some(*memory),
             headroom: None,
             integrated: Some(*integrated),
+            driver_limit: None,
         };
         slice.list(listed).unwrap();
     }
@@ -87,6 +89,14 @@ fn slice(memory: Option<Bytes>, devices: &[(&str, Bytes, bool)]) -> Slice {
 
 fn preload() -> Var {
     ("LD_PRELOAD".into(), Some(LIBRARY.into()))
+}
+
+/// The fence of a run that the library holds, for this reason.
+fn not_by_driver(why: &str) -> FencePlan {
+    FencePlan {
+        why_not: Some(why.to_owned()),
+        ..FencePlan::default()
+    }
 }
 
 #[test]
@@ -101,6 +111,9 @@ fn on_a_discrete_card_a_run_is_admitted_as_a_tenant() {
         slice: Some(slice),
         devices: 1,
         cards,
+        fence: not_by_driver(
+            "GPU 0 (Card, 24.00 GiB): its driver limits no cgroups (R615 and later do)",
+        ),
         vars: vec![preload()],
         library: Some(LIBRARY.into()),
         ..Plan::default()
@@ -118,6 +131,7 @@ fn on_unified_memory_a_run_is_promised_at_most_the_device() {
         slice: Some(slice),
         devices: 1,
         promise: Some(Bytes::gib(40)),
+        fence: not_by_driver("GPU 0 (Card, 121.00 GiB): it shares the host's memory"),
         vars: vec![preload()],
         library: Some(LIBRARY.into()),
         ..Plan::default()
@@ -137,6 +151,9 @@ fn of_a_divided_gpu_only_the_visible_instance_counts() {
         cards: tenancy::cards(&[], inventory, &slice, None),
         slice: Some(slice),
         devices: 2,
+        fence: not_by_driver(&format!(
+            "{SMALL} of GPU 0 (Card, 18.00 GiB): it is a MIG instance"
+        )),
         vars: vec![preload()],
         library: Some(LIBRARY.into()),
         ..Plan::default()

@@ -8,6 +8,7 @@ use crate::driver::sim_host;
 use crate::launch::apply::apply;
 use crate::launch::facts::Facts;
 use crate::launch::plan::Plan;
+use crate::runs::leaf::Leaf;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::OwnPromise;
 use crate::runs::recording::LimitedDevice;
@@ -43,6 +44,9 @@ pub(crate) struct Prepared {
     /// The slice's place on GPUs with memory of their own; dropping it gives the place back.
     #[expect(dead_code, reason = "it is kept for its destructor")]
     pub tenancy: Tenancy,
+    /// The run's cgroup, for which the driver holds the limit; dropping it removes it.
+    #[expect(dead_code, reason = "it is kept for its destructor")]
+    pub leaf: Option<Leaf>,
     /// The devices with the slice's limits, for the record of the run.
     pub devices: Vec<LimitedDevice>,
     /// Whether the GPUs are simulated.

@@ -44,12 +44,12 @@ impl Owners {
     }
 }
 
-/// Checks whether any other process is in the slice of this `record`. The slice's private folder
+/// Checks whether any other process is in the slice of a record. The slice's private folder
 /// contains a symbolic link to the record, named `link`.
 #[must_use]
-pub(crate) fn is_used(record: &Path, link: &str) -> bool {
+pub(crate) fn is_used(link: &str, is_record: impl Fn(&Path) -> bool) -> bool {
     others_in_a_run()
-        .any(|private| fs::read_link(private.join(link)).is_ok_and(|file| file == record))
+        .any(|private| fs::read_link(private.join(link)).is_ok_and(|file| is_record(&file)))
 }
 
 /// Checks whether any other process is in the slice of a private folder.

@@ -32,6 +32,7 @@ fn slice(memory: Bytes, headroom: Bytes) -> Slice {
             memory: Some(memory),
             headroom: Some(headroom),
             integrated: None,
+            driver_limit: None,
         })
         .unwrap();
     slice

@@ -7,7 +7,7 @@
 
 use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
 use crate::runs::former::{self, Owners};
-use crate::runs::promise_maker::maker;
+use crate::runs::promise_maker::{self, id_of, is_same, maker};
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use gpuslice_config::host::meminfo::HostMemory;
@@ -117,6 +117,19 @@ impl Promises {
         }
     }
 
+    /// Returns the promises beside that of a run of any user. A run on a simulated machine counts no
+    /// containers.
+    #[must_use]
+    pub(crate) fn beside(file: &Path, simulated: bool) -> Promises {
+        let folder = file.parent().unwrap_or(file);
+        let containers = Some(PathBuf::from(CONTAINERS));
+        Promises {
+            containers: containers.filter(|containers| !simulated && containers != folder),
+            simulated,
+            ..Promises::in_folder(folder)
+        }
+    }
+
     /// Names the owners of a new promise: the run's watcher, if a former slice of its process still
     /// has one.
     #[must_use]
@@ -134,7 +147,7 @@ impl Promises {
         is_own
             && self
                 .file(held)
-                .is_some_and(|file| !former::is_used(&file, run_dir::PROMISE))
+                .is_some_and(|file| !former::is_used(run_dir::PROMISE, |used| is_same(used, &file)))
     }
 
     fn file(&self, held: &ReadPromise) -> Option<PathBuf> {
@@ -156,6 +169,11 @@ impl Promises {
 
     /// Returns the promises in force.
     pub(crate) fn standing_and(&self, remains: Remains) -> Vec<Neighbour> {
+        self.standing_beside(None, remains)
+    }
+
+    /// Returns the promises in force, without that of the slice with this id.
+    pub(super) fn standing_beside(&self, id: Option<&str>, remains: Remains) -> Vec<Neighbour> {
         let own = promises::read_folder(&self.folder).unwrap_or_default();
         let containers = self.containers.as_deref().map(promises::read_folder);
         let living = own.into_iter().filter(|held| {
@@ -166,7 +184,7 @@ impl Promises {
             if removes && let Some(file) = self.file(held) {
                 let _ = fs::remove_file(file);
             }
-            lives && !self.has_ended(held)
+            lives && !self.has_ended(held) && Some(held.slice.as_str()) != id
         });
         let all = living.chain(containers.into_iter().flatten().flatten());
         all.map(|held| Neighbour {
@@ -300,7 +318,8 @@ impl Promises {
         tenants::promise_id(&owners.of_record(is_taken), &name.replace('/', "_"))
     }
 
-    fn lock(&self) -> io::Result<File> {
+    /// Takes the lock under which promises are made and changed.
+    pub(super) fn lock(&self) -> io::Result<File> {
         let beside = self.folder.parent().unwrap_or(&self.folder);
         if self.folder == Path::new(CONTAINERS) {
             return lock_beside_containers(beside);
@@ -354,12 +373,13 @@ pub(crate) fn forget(private: &Path) {
     let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) else {
         return;
     };
-    let name = file.file_name().and_then(|name| name.to_str());
-    let slice = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
-    let ours = slice.is_some_and(|id| maker(id).is_some());
-    let is_promise = ours && file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
-    if is_promise && !former::is_used(&file, run_dir::PROMISE) {
-        let _ = fs::remove_file(file);
+    let Some(id) = id_of(&file).filter(|id| maker(id).is_some()) else {
+        return;
+    };
+    let folder = file.parent().unwrap_or(&file);
+    let is_promise = folder.file_name() == Some(FOLDER.as_ref());
+    if is_promise && !former::is_used(run_dir::PROMISE, |used| is_same(used, &file)) {
+        promise_maker::remove(folder, id);
     }
 }
 

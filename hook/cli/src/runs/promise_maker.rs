@@ -1,8 +1,9 @@
 //! Identifies the maker of a run's promise by the name of the promise's file.
-//! Touches: the registry, the links in the private folders of runs.
+//! Touches: the registry, the links in the private folders of runs, the promises.
 
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
+use gpuslice_config::promises;
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::tenants;
 use std::fs;
@@ -22,17 +23,33 @@ pub(super) fn maker(id: &str) -> Option<Maker<'_>> {
     Some(Maker { process, name, id })
 }
 
+/// Returns the id in the path of a promise. A resize changes the budget in the path, and keeps the id.
+pub(crate) fn id_of(file: &Path) -> Option<&str> {
+    let name = file.file_name()?.to_str()?;
+    name.split_once('.').map(|(_, id)| id)
+}
+
+/// Checks whether two paths are of the same promise, which may have been resized in between.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    one.parent() == other.parent() && id_of(one).is_some() && id_of(one) == id_of(other)
+}
+
+/// Removes the promise with this id, whatever its budget is by now.
+pub(super) fn remove(folder: &Path, id: &str) {
+    let held = promises::read_folder(folder).unwrap_or_default();
+    let own = held.into_iter().filter(|held| held.slice == id);
+    for name in own.filter_map(|held| promises::file_name(held.budget, id)) {
+        let _ = fs::remove_file(folder.join(name));
+    }
+}
+
 impl Maker<'_> {
     /// Checks whether processes that the command left behind still use its slice.
     pub(super) fn has_left_something(&self, folder: &Path, remains: Remains) -> bool {
         registry::running_and(remains).iter().any(|entry| {
             run_dir::private_folder(&entry.file)
                 .and_then(|private| fs::read_link(private.join(run_dir::PROMISE)).ok())
-                .is_some_and(|file| {
-                    let name = file.file_name().and_then(|name| name.to_str());
-                    let id = name.and_then(|name| name.split_once('.')).map(|(_, id)| id);
-                    file.parent() == Some(folder) && id == Some(self.id)
-                })
+                .is_some_and(|file| file.parent() == Some(folder) && id_of(&file) == Some(self.id))
         })
     }
 

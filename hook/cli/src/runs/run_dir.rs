@@ -18,6 +18,9 @@ pub(crate) const PROMISE: &str = "promise";
 /// The link to the run's record among the tenants of its GPUs.
 pub(crate) const TENANT: &str = "tenant";
 
+/// The link to the folder of the run's cgroup. Only a run whose limit the driver holds has one.
+pub(crate) const CGROUP: &str = "cgroup";
+
 /// The link to the file with the headroom. Only a run that learns headroom has it; such a run has a
 /// --name, which later runs reuse.
 pub(crate) const HEADROOM: &str = "headroom";

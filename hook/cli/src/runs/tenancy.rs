@@ -321,7 +321,7 @@ pub(crate) fn forget(private: &Path) {
         return;
     };
     let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
-    if is_record && !former::is_used(&file, run_dir::TENANT) {
+    if is_record && !former::is_used(run_dir::TENANT, |used| used == file) {
         let _ = fs::remove_file(file);
     }
 }

@@ -38,6 +38,7 @@ fn machine_of_four() -> Inventory {
     divided.mig = vec![instance(ONE), instance(TWO)];
     Inventory {
         driver: None,
+        backend: None,
         devices: vec![
             device(0, A, false),
             device(1, B, false),

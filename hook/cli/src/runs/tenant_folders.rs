@@ -75,7 +75,7 @@ impl Folders {
         let has_ended = |tenant: &Tenant| {
             tenant.owner == Some(own)
                 && tenant.uid == user
-                && !former::is_used(&tenant.file, run_dir::TENANT)
+                && !former::is_used(run_dir::TENANT, |file| file == tenant.file)
         };
         let (ended, held): (Vec<Tenant>, Vec<Tenant>) = living.partition(has_ended);
         Tenants {

@@ -1,8 +1,8 @@
 //! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
 //! start after the folder was removed, records the run, and removes the folder after its last user
 //! has ended.
-//! Touches: the folder; everything `headroom_store`, `promise`, `recording`, `tenancy` and `registry`
-//! touch; /proc.
+//! Touches: the folder; everything `headroom_store`, `promise`, `recording`, `tenancy`, `leaf` and
+//! `registry` touch; /proc.
 //! Never: the terminal, the caller's files, the caller's processes.
 //!
 //! `gpuslice run` executes its command in its place, so that signals, job control and exit status
@@ -19,7 +19,7 @@ use crate::runs::folder_users::another_user;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
 use crate::runs::run_dir::PREFIX;
-use crate::runs::{headroom_store, promise, registry, tenancy};
+use crate::runs::{headroom_store, leaf, promise, registry, tenancy};
 use anyhow::{Context, bail};
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::tenants;
@@ -211,6 +211,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let held = serve_messages();
     // Read the link now: it is stored in the folder, and the command may remove the folder.
     let link = registry::link_of(&args.folder);
+    let leaf = leaf::of(&args.folder);
     let mut recorder = Recorder::begin(&args.folder);
     let mut wait_for = |user: &Process| match &mut recorder {
         Some(recorder) => recorder.follow(user),
@@ -225,6 +226,11 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
     while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
         wait_for(&user);
+    }
+    // Programs without the slice's variables are found by the run's cgroup.
+    if let Some(leaf) = &leaf {
+        leaf::wait_until_empty(leaf);
+        leaf::remove(leaf);
     }
     if let Some(recorder) = recorder {
         recorder.end(&args.folder);
@@ -251,6 +257,9 @@ pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     }
     promise::forget(folder);
     tenancy::forget(folder);
+    if let Some(leaf) = leaf::of(folder) {
+        leaf::remove(&leaf);
+    }
     remove(folder);
 }
 

@@ -64,6 +64,13 @@ pub(crate) enum BudgetError {
         headroom: Bytes,
         limit: Bytes,
     },
+    /// The limit is larger than the largest one.
+    #[error("the limit of {limit} is more than --maximum {maximum}")]
+    Maximum {
+        /// The largest limit.
+        maximum: Bytes,
+        limit: Bytes,
+    },
     /// More GPUs than one slice file can list.
     #[error(transparent)]
     Slice(#[from] SliceFault),
@@ -115,6 +122,12 @@ pub(crate) fn budget(
     {
         return Err(BudgetError::Headroom { headroom, limit });
     }
+    let limits = named.iter().map(|(_, memory)| *memory);
+    if let Some(maximum) = options.maximum
+        && let Some(limit) = limits.chain(options.memory).find(|limit| *limit > maximum)
+    {
+        return Err(BudgetError::Maximum { maximum, limit });
+    }
     let mut slice = Slice::default();
     slice.name = Text::new(name);
     slice.total = options.total.map(Into::into).unwrap_or_default();
@@ -129,6 +142,7 @@ pub(crate) fn budget(
     }
     slice.memory = options.memory;
     slice.headroom = headroom;
+    slice.maximum = options.maximum;
     let learned = Learned { name, learned };
     for (target, memory) in &named {
         slice.list(learned.listed(target, *memory, &mut warnings))?;
@@ -148,6 +162,7 @@ pub(crate) fn budget(
                 memory: Some(memory),
                 headroom: None,
                 integrated: Some(device.integrated),
+                driver_limit: None,
             })?;
         }
     }
@@ -225,6 +240,7 @@ impl Learned<'_> {
             memory: Some(memory),
             headroom,
             integrated: Some(target.integrated),
+            driver_limit: None,
         }
     }
 }

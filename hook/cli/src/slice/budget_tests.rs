@@ -29,6 +29,7 @@ fn gpu(index: u32, total: Bytes) -> Device {
 fn machine(totals: &[u64]) -> Inventory {
     Inventory {
         driver: None,
+        backend: None,
         devices: (0..)
             .zip(totals)
             .map(|(index, total)| gpu(index, Bytes::gib(*total)))

@@ -2,7 +2,28 @@
 //! Touches: its arguments.
 
 use clap::ValueEnum;
-use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Total};
+
+/// `--fence`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FenceChoice {
+    /// The driver where it can hold the limit, otherwise the library.
+    Auto,
+    /// The driver.
+    Driver,
+    /// The library alone.
+    Preload,
+}
+
+impl From<FenceChoice> for Fence {
+    fn from(choice: FenceChoice) -> Fence {
+        match choice {
+            FenceChoice::Auto => Fence::Auto,
+            FenceChoice::Driver => Fence::Driver,
+            FenceChoice::Preload => Fence::Preload,
+        }
+    }
+}
 
 /// `--total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use crate::slice::choices::{
-    ManagedChoice, PageCacheChoice, PresentAsChoice, PressureChoice, TotalChoice,
+    FenceChoice, ManagedChoice, PageCacheChoice, PresentAsChoice, PressureChoice, TotalChoice,
 };
 use clap::{ArgGroup, Args};
 use gpuslice_config::slice::threshold::Threshold;
@@ -66,6 +66,18 @@ pub struct SliceOptions {
         help_heading = SEEN
     )]
     pub headroom: Option<Headroom>,
+
+    /// The largest limit that gpuslice resize may give the slice. TOTAL shows it from the start, for
+    /// programs that reserve addresses or plan by TOTAL; FREE follows the limit
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "limit",
+        value_parser = limit,
+        allow_hyphen_values = true,
+        help_heading = SEEN
+    )]
+    pub maximum: Option<Bytes>,
 
     /// Keep this much memory free for the host [default: by the machine's size]
     #[arg(
@@ -139,6 +151,18 @@ pub struct SliceOptions {
     /// host). FREE is then the memory that is left, and allocations can be refused below the limit
     #[arg(long, requires = "slice", help_heading = LIMITS)]
     pub overcommit: bool,
+
+    /// What holds the limit: the driver, for a cgroup of this run alone (R615 and later, as root, not
+    /// MIG, not unified memory), or the preloaded library. With "driver", a run that the driver
+    /// cannot hold is refused [default: auto, which is the driver where it can]
+    #[arg(
+        long,
+        value_name = "auto|driver|preload",
+        requires = "slice",
+        hide_possible_values = true,
+        help_heading = LIMITS
+    )]
+    pub fence: Option<FenceChoice>,
 
     /// Count memory, and refuse nothing. `gpuslice status` shows the excess over the limit
     #[arg(long, requires = "limit", help_heading = LIMITS)]

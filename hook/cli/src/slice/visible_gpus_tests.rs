@@ -31,6 +31,7 @@ fn cards(ordinals: &[u32]) -> Inventory {
     };
     Inventory {
         driver: None,
+        backend: None,
         devices: devices.map(device).collect(),
     }
 }
@@ -59,6 +60,7 @@ fn slice(uuids: &[&str]) -> Slice {
             memory: Some(Bytes::gib(8)),
             headroom: None,
             integrated: None,
+            driver_limit: None,
         };
         slice.list(listed).unwrap();
     }

@@ -5,6 +5,7 @@
 use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::base::uuid_text;
+use gpuslice_config::slice::DriverLimit;
 use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
 use serde::{Deserialize, Serialize, de::Error};
@@ -19,6 +20,9 @@ pub const CAP: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
     version: u32,
+    /// How the driver limits cgroups, if it can and if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_limit: Option<DriverLimit>,
     /// The GPUs, by index.
     pub devices: Vec<Device>,
 }
@@ -217,6 +221,7 @@ impl Devices {
     pub const fn new(devices: Vec<Device>) -> Devices {
         Devices {
             version: 1,
+            driver_limit: None,
             devices,
         }
     }

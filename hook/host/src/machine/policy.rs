@@ -6,7 +6,7 @@ use crate::base::paths::HostPaths;
 use crate::base::read;
 use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::thresholds::Thresholds;
-use gpuslice_config::slice::{PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::slice::{Fence, PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::Bytes;
 use serde::de::{Error, Visitor};
@@ -52,6 +52,8 @@ pub struct Policy {
     /// The pressure thresholds of a host of unified memory: `gpuslice run --threshold`.
     #[serde(deserialize_with = "thresholds")]
     pub thresholds: Thresholds,
+    /// What holds the limits of containers; absent: each container may choose.
+    pub fence: Option<Fence>,
     /// The driver's own limits.
     pub driver_limits: DriverLimits,
     /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
@@ -98,7 +100,7 @@ pub enum NotInjectable {
     Refuse,
 }
 
-/// Whether the driver's own limit is set, too.
+/// Whether the driver's own limit is set, too. `off` is the older form of `fence = "preload"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverLimits {
@@ -249,15 +251,31 @@ fn roots(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// A message with the line and the error.
 pub fn parse(text: &str) -> Result<Policy, String> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
+    let policy: Policy = toml::from_str(text).map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let breaks = before.map_or(0, |before| before.matches('\n').count());
         let line = breaks.saturating_add(1);
         format!("line {line}: {}", error.message())
-    })
+    })?;
+    let uses_driver = policy.fence.is_some_and(|fence| fence != Fence::Preload);
+    match uses_driver && policy.driver_limits == DriverLimits::Off {
+        true => {
+            Err("fence contradicts driver-limits = \"off\" (leave driver-limits out)".to_owned())
+        }
+        false => Ok(policy),
+    }
 }
 
 impl Policy {
+    /// What holds the limits of all containers; `None` where each container may choose.
+    #[must_use]
+    pub fn fence_for_all(&self) -> Option<Fence> {
+        match self.driver_limits {
+            DriverLimits::Off => Some(Fence::Preload),
+            DriverLimits::Auto => self.fence.filter(|fence| *fence != Fence::Auto),
+        }
+    }
+
     /// The most that one container may have of one GPU. A namespace's own rule can only lower it,
     /// because the namespace comes from an annotation, which an image can forge.
     #[must_use]

@@ -13,6 +13,7 @@ reserve = "8GiB"
 overcommit = true
 deny-unannotated = true
 when-not-injectable = "refuse"
+fence = "preload"
 driver-limits = "off"
 runtime = ["crun"]
 thresholds = ["full=7", "available=16GiB", "request=32MiB", "used=90", "freed=1GiB"]
@@ -85,6 +86,7 @@ fn every_key_is_read() {
             used: Some(90),
             freed: Some(Bytes::gib(1)),
         },
+        fence: Some(Fence::Preload),
         driver_limits: DriverLimits::Off,
         runtime: vec!["crun".to_owned()],
     };
@@ -199,4 +201,22 @@ fn a_link_to_nothing_is_no_policy_that_allows_everything() {
     if nix::unistd::geteuid().is_root() {
         assert!(read(&paths).unwrap().overcommit);
     }
+}
+
+#[test]
+fn the_policy_chooses_what_holds_the_limits_of_all_containers() {
+    let of = |text: &str| parse(text).unwrap().fence_for_all();
+    assert_eq!((of(""), of("fence = \"auto\"")), (None, None));
+    assert_eq!(of("fence = \"driver\""), Some(Fence::Driver));
+    assert_eq!(of("fence = \"preload\""), Some(Fence::Preload));
+    assert_eq!(of("driver-limits = \"off\""), Some(Fence::Preload));
+    for contradiction in ["driver", "auto"] {
+        let text = format!("fence = \"{contradiction}\"\ndriver-limits = \"off\"");
+        assert!(parse(&text).unwrap_err().contains("contradicts"), "{text}");
+    }
+    assert!(
+        parse("fence = \"kernel\"")
+            .unwrap_err()
+            .starts_with("line 1: ")
+    );
 }

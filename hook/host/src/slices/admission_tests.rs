@@ -38,6 +38,7 @@ fn record(slice: &str, namespace: Option<&str>, budget: DeviceBudget) -> SliceRe
         sandbox: None,
         devices: vec![budget],
         promised: None,
+        before_resize: None,
         containers: Vec::new(),
     }
 }

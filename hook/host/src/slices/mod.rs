@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod ended;
 pub mod gc;
+pub mod host_state;
 pub mod liveness;
 pub mod pod;
 pub mod records;

@@ -52,6 +52,10 @@ pub struct SliceRecord {
     /// over-committed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "some_bytes")]
     pub promised: Option<Bytes>,
+    /// The budgets that its containers ask for, once it has been resized. A container that joins or
+    /// is started again asks for these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_resize: Option<Vec<DeviceBudget>>,
     /// The containers that use it.
     pub containers: Vec<Member>,
 }
@@ -103,6 +107,12 @@ impl SliceRecord {
         let is_made =
             |one: &Member| one.no_slice.is_none() || places.container_root(&one.id).exists();
         !self.devices.is_empty() || self.containers.iter().any(is_made)
+    }
+
+    /// The budgets that its containers ask for.
+    #[must_use]
+    pub fn annotated(&self) -> &[DeviceBudget] {
+        self.before_resize.as_ref().unwrap_or(&self.devices)
     }
 
     /// The host memory that it was promised.

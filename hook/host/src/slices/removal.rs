@@ -5,6 +5,7 @@ use crate::base::paths::{HostPaths, PRELOAD};
 use crate::base::sys;
 use crate::slices::records::SliceRecord;
 use gpuslice_config::promises;
+use gpuslice_config::words::units::Bytes;
 use nix::fcntl::OFlag;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::{self, File};
@@ -77,10 +78,11 @@ fn remove_root(own: &Path) -> Option<()> {
 /// When something cannot be removed.
 pub fn remove_slice(paths: &HostPaths, record: &SliceRecord) -> Result<(), HostError> {
     remove_ledger(&paths.ledger(&record.slice))?;
-    if let Some(name) = promises::file_name(record.unified(), &record.slice) {
-        remove_file(&paths.promises().join(name))?;
+    // Its size may have changed since the record was read.
+    match record.unified() {
+        Bytes::ZERO => Ok(()),
+        _ => remove_promises(paths, &record.slice),
     }
-    Ok(())
 }
 
 /// Removes the promises of a slice, of any size.

@@ -60,6 +60,15 @@ pub enum PlanError {
         /// The other key, and its size.
         other: (String, Bytes),
     },
+    /// The driver cannot hold the limit, and the container or the policy asks for that.
+    #[error("the driver cannot hold the limit of this container: {0}")]
+    Fence(String),
+    /// The container asks for the driver, and the policy for the library.
+    #[error(
+        "{}fence: driver is not possible: this host's policy has the library hold all limits",
+        annotations::PREFIX
+    )]
+    NoDriverFence,
     /// A pod's slice is requested outside a pod.
     #[error("{}share: pod requires a container of a pod", annotations::PREFIX)]
     NoPod,

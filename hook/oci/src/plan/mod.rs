@@ -4,6 +4,7 @@
 
 pub(crate) mod budgets;
 mod error;
+mod fence;
 mod mounts;
 pub(crate) mod neighbours;
 
@@ -19,7 +20,7 @@ use crate::request::spec::Spec;
 use crate::request::state::{State, is_id};
 use crate::request::toolkit_limit;
 use gpuslice_config::ledger::key_of;
-use gpuslice_config::slice::{self, ListedDevice, PageCache, Slice, SliceError, Text};
+use gpuslice_config::slice::{self, Fence, ListedDevice, PageCache, Slice, SliceError, Text};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
@@ -102,6 +103,8 @@ pub struct ContainerPlan {
     pub pod: Option<Pod>,
     /// The budgets to admit.
     pub devices: Vec<DeviceBudget>,
+    /// What holds the limit.
+    pub fence: Fence,
     /// The files written on the host.
     pub files: Vec<PlannedFile>,
     /// The mounts made in the container, in this order.
@@ -209,6 +212,7 @@ fn plan(
         (true, _) => return Err(PlanError::NoPod),
     };
     let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
+    let fence = fence::of(asked, &devices, given)?;
     let root = given.paths.container_root(&id);
     let file = |name: &str, text: String| PlannedFile {
         path: root.join(name),
@@ -223,6 +227,7 @@ fn plan(
         sandbox: who.sandbox.filter(|_| asked.shared),
         pod: place,
         namespace: who.namespace,
+        fence,
         files,
         mounts: mounts::mounts(given, &id, &slice, promised),
         drops: drops(asked, given, promised > Bytes::ZERO),
@@ -265,6 +270,7 @@ fn slice_file(
     slice.page_cache = page_cache(asked, policy, unified(devices) > Bytes::ZERO);
     slice.memory = asked.memory;
     slice.headroom = asked.headroom.unwrap_or(Bytes::ZERO);
+    slice.maximum = asked.maximum;
     for budget in devices {
         // This fails if there are more GPUs than a slice file can list.
         let listed = slice.list(ListedDevice {
@@ -272,6 +278,7 @@ fn slice_file(
             memory: Some(budget.memory),
             headroom: None,
             integrated: Some(budget.integrated),
+            driver_limit: None,
         });
         if let Err(fault) = listed {
             return Err(PlanError::Slice(SliceError { line: 1, fault }));

@@ -4,14 +4,13 @@
 use crate::base::outcome::Stage;
 use crate::plan::ContainerPlan;
 use anyhow::{Context, bail};
-use gpuslice_config::host::meminfo;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
-use gpuslice_host::base::read;
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::process::InitProcess;
-use gpuslice_host::slices::admission::{Asking, HostState, Unused, admit};
+use gpuslice_host::slices::admission::{Asking, admit};
+use gpuslice_host::slices::host_state;
 use gpuslice_host::slices::records::{SliceRecord, unified};
 use gpuslice_host::slices::tenants;
 
@@ -33,7 +32,7 @@ pub(crate) enum Admission {
     /// The container is admitted.
     New {
         /// Its slice; the container is not a member of it yet.
-        record: SliceRecord,
+        record: Box<SliceRecord>,
         /// A message to report.
         note: Option<String>,
     },
@@ -49,7 +48,7 @@ impl Candidate<'_> {
         let known = records.iter().find_map(|record| {
             let mut members = record.containers.iter();
             let member = members.find(|member| member.id == plan.container);
-            member.map(|member| (member, record.unified()))
+            member.map(|member| (member, host_state::promised(self.paths, record)))
         });
         match known {
             Some((member, promised)) if self.owner.is_some_and(|own| own.is(&member.owner)) => {
@@ -85,13 +84,13 @@ impl Candidate<'_> {
                 record.slice,
                 record.name
             ),
-            Some(record) if record.devices != plan.devices => bail!(
+            Some(record) if record.annotated() != plan.devices => bail!(
                 "slice {} is shared with {}, which has another budget",
                 record.slice,
                 record.name
             ),
             Some(record) => Ok(Admission::New {
-                record: record.clone(),
+                record: Box::new(record.clone()),
                 note: None,
             }),
             None => {
@@ -105,9 +104,11 @@ impl Candidate<'_> {
                     sandbox: plan.sandbox.clone(),
                     devices: plan.devices.clone(),
                     promised,
+                    before_resize: None,
                     containers: Vec::new(),
                 };
                 let note = promised.map(|promised| overcommitted(plan, promised));
+                let record = Box::new(record);
                 Ok(Admission::New { record, note })
             }
         }
@@ -117,7 +118,7 @@ impl Candidate<'_> {
         let plan = self.plan;
         let host = match unified(&plan.devices) {
             Bytes::ZERO => None,
-            _ => the_host(self.paths, records).context(HostUnread)?,
+            _ => Some(host_state::read(self.paths, records).context(HostUnread)?),
         };
         let asking = Asking {
             slice: &plan.slice,
@@ -159,40 +160,3 @@ fn overcommitted(plan: &ContainerPlan, promised: Bytes) -> String {
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("cannot read this host's memory or its promises, so no slice of it is admitted")]
 pub(crate) struct HostUnread;
-
-/// The display name of a run; the name of its promise contains its process.
-fn run_name(slice: &str) -> String {
-    let mut parts = slice.splitn(4, '.');
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some("run"), Some(pid), Some(_), Some(name)) => format!("{name} (pid {pid})"),
-        _ => slice.to_owned(),
-    }
-}
-
-/// The host's memory, with the unused part of its promises.
-fn the_host(paths: &HostPaths, records: &[SliceRecord]) -> anyhow::Result<Option<HostState>> {
-    let path = paths.meminfo();
-    let head = read::capped(
-        read::open(&path).with_context(|| format!("cannot read {}", path.display()))?,
-        1 << 16,
-    )?;
-    let memory =
-        meminfo::parse(&head).with_context(|| format!("{} is not a meminfo", path.display()))?;
-    let folder = paths.promises();
-    let held = match folder.try_exists() {
-        // No promise has been made since boot.
-        Ok(false) => Ok(Vec::new()),
-        _ => tenants::promised(&folder),
-    };
-    let held = held.with_context(|| format!("cannot read {}", folder.display()))?;
-    let unused = held.into_iter().map(|promise| {
-        let known = records.iter().find(|record| record.slice == promise.slice);
-        Unused {
-            name: known.map_or_else(|| run_name(&promise.slice), |record| record.name.clone()),
-            slice: promise.slice,
-            memory: promise.unused,
-        }
-    });
-    let unused = unused.collect();
-    Ok(Some(HostState { memory, unused }))
-}

@@ -3,7 +3,7 @@
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 
 use crate::request::identity::{Annotations, Identity};
-use gpuslice_config::slice::{Managed, PageCache, PresentAs, Pressure, Total};
+use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use gpuslice_host::base::text::shown;
@@ -14,7 +14,7 @@ pub const PREFIX: &str = "gpuslice.io/";
 
 /// The known keys, listed in the error for an unknown key.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
-                        host-allowance, managed, pressure, page-cache, share, containers, container.<name>.<key>";
+                        maximum, host-allowance, managed, pressure, page-cache, fence, share, containers, container.<name>.<key>";
 
 /// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct SliceRequest {
     pub present_as: Option<PresentAs>,
     /// The bytes subtracted from the reported total.
     pub headroom: Option<Bytes>,
+    /// The largest limit that a resize may give, which the reported total shows.
+    pub maximum: Option<Bytes>,
     /// Host memory that is not charged.
     pub host_allowance: Option<Bytes>,
     /// Whether managed memory counts against the slice.
@@ -37,6 +39,8 @@ pub struct SliceRequest {
     pub pressure: Option<Pressure>,
     /// The handling of model files in the page cache.
     pub page_cache: Option<PageCache>,
+    /// What holds the limit.
+    pub fence: Option<Fence>,
     /// Whether the pod's containers share one slice.
     pub shared: bool,
 }
@@ -202,10 +206,12 @@ fn first_option(request: &SliceRequest) -> &'static str {
         ("total", request.total.is_some()),
         ("present-as", request.present_as.is_some()),
         ("headroom", request.headroom.is_some()),
+        ("maximum", request.maximum.is_some()),
         ("host-allowance", request.host_allowance.is_some()),
         ("managed", request.managed.is_some()),
         ("pressure", request.pressure.is_some()),
         ("page-cache", request.page_cache.is_some()),
+        ("fence", request.fence.is_some()),
     ];
     let first = given.iter().find(|(_, given)| *given);
     first.map_or("share", |(name, _)| name)
@@ -235,6 +241,7 @@ fn set(
         // A headroom of 0 is valid, although 0 is not a valid size.
         "headroom" if value == "0" => request.headroom = Some(Bytes::ZERO),
         "headroom" => request.headroom = Some(size()?),
+        "maximum" => request.maximum = Some(size()?),
         "host-allowance" if value == "0" => request.host_allowance = Some(Bytes::ZERO),
         "host-allowance" => request.host_allowance = Some(size()?),
         "managed" => {
@@ -247,6 +254,10 @@ fn set(
         "page-cache" => {
             let known = PageCache::from_word(value);
             request.page_cache = Some(known.ok_or_else(|| word("keep, drop, drop-behind"))?);
+        }
+        "fence" => {
+            let known = Fence::from_word(value);
+            request.fence = Some(known.ok_or_else(|| word(Fence::WORDS))?);
         }
         "share" => match value {
             "pod" => request.shared = true,

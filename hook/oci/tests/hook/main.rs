@@ -22,6 +22,7 @@ mod inject;
 mod namespaces;
 mod page_cache;
 mod pod_limit;
+mod resized;
 mod seal;
 mod shared;
 mod support;

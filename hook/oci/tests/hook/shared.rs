@@ -3,8 +3,9 @@
 
 use crate::support::{Container, Host, SPARKS_MEMINFO, is_root, text};
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::pod::Pod;
-use gpuslice_host::slices::records;
+use gpuslice_host::slices::{records, tenants};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -188,8 +189,8 @@ fn a_tenant_cannot_fill_the_promises() {
     );
 }
 
-/// The state that `gpuslice run` of an earlier version leaves, or one without the right to mount: a
-/// private folder with its lock and its promise.
+/// The state that `gpuslice run` without the right to mount leaves: a private folder with its lock and
+/// its promise.
 #[test]
 fn a_run_before_the_first_container_keeps_no_container_from_starting() {
     if !is_root() {
@@ -203,7 +204,9 @@ fn a_run_before_the_first_container_keeps_no_container_from_starting() {
     own("promises", 0o700);
     own("", 0o700);
     fs::write(host.run("lock"), "").unwrap();
-    let promise = format!("promises/{}.run.1.5.model", 10u64 << 30);
+    let run = ProcessId::of(std::process::id().cast_signed()).unwrap();
+    let id = tenants::promise_id(&run, "model");
+    let promise = format!("promises/{}.{id}", 10u64 << 30);
     let spent = (4u64 << 30).to_le_bytes();
     fs::write(host.run(&promise), spent).unwrap();
     own(&promise, 0o644);
@@ -211,7 +214,8 @@ fn a_run_before_the_first_container_keeps_no_container_from_starting() {
     // left.
     let second = host.asking("second", &[("gpuslice.io/memory", "87GiB")]);
     let said = second.is_refused();
-    assert!(said.contains("held by model (pid 1) 6.00 GiB"), "{said}");
+    let holder = format!("held by model (pid {}) 6.00 GiB", run.pid);
+    assert!(said.contains(&holder), "{said}");
     let first = host.container("first");
     first.is_given_its_slice();
     assert_eq!(fs::read(host.run(&promise)).unwrap()[..8], spent);

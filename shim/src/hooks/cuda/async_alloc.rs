@@ -208,6 +208,9 @@ unsafe fn allocate_from(
     let reserve = pool.reserve();
     if code != SUCCESS {
         reserve.end(given, Growth::Kept, pool);
+        if code == CUDA_ERROR_OUT_OF_MEMORY {
+            pool.account.refused_by_driver(stepped(request), Kind::Pool);
+        }
         return code;
     }
     if reserve.end(given, Growth::Asked, pool) {

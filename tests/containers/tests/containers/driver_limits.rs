@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Cards whose driver limits cgroups, one for each of its two backends.
-const DMEM: &str = "rtx3090@615";
-const MISC: &str = "rtx3090@615-misc";
+pub(super) const DMEM: &str = "rtx3090@615";
+pub(super) const MISC: &str = "rtx3090@615-misc";
 const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const NAME: &str = "limited";
 
@@ -40,7 +40,7 @@ exit $code
 "#;
 
 /// Makes a machine with cgroups of version 2 alone, as the driver's limits require.
-fn machine(gpu: &str) -> Host {
+pub(super) fn machine(gpu: &str) -> Host {
     let host = Host::with(gpu);
     host.sh("umount -l /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo none >/run/way")
         .ok();
@@ -55,7 +55,12 @@ fn machine(gpu: &str) -> Host {
 
 /// A container of 6 GiB whose cgroup has no device rules, because crun's rules need more rights
 /// than the tests have.
-fn limited(host: &Host, oci: &Oci<'_>, gpu: &'static str, command: &[&str]) -> (Spec, Value) {
+pub(super) fn limited(
+    host: &Host,
+    oci: &Oci<'_>,
+    gpu: &'static str,
+    command: &[&str],
+) -> (Spec, Value) {
     let mut spec = Spec::new(NAME).memory("6GiB").running(command);
     spec.gpus = gpu;
     let mut config = oci.config(&spec);
@@ -188,7 +193,7 @@ fn no_guarantee_and_no_slice_is_left_however_containers_end() {
 
 /// The hooks of a container with a limit of NVIDIA's toolkit. The toolkit's hook runs before or
 /// after ours.
-fn with_toolkit(gpu: &str, first: bool) -> Value {
+pub(super) fn with_toolkit(gpu: &str, first: bool) -> Value {
     let theirs = json!({
         "path": "/usr/bin/nvidia-cdi-hook",
         "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", UUID],

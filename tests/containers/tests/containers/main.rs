@@ -9,6 +9,7 @@ mod crash;
 mod doctor;
 mod driver_limits;
 mod examples;
+mod fences;
 mod gpus;
 mod hostile_input;
 mod hostile_pids;

@@ -12,7 +12,7 @@
 
 use crate::map::Machine;
 use crate::query::Use;
-use crate::scenario::MemoryLimits;
+use crate::scenario::{Gpu, MemoryLimits, Scenario};
 use crate::shared::{CGROUPS, LimitEntry, Slot};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -43,6 +43,21 @@ pub enum NotSet {
     BelowUse,
     /// The driver's table of limits is full.
     Full,
+}
+
+/// The file in the state directory that stands for the kernel's `dmem.capacity`. It exists where the
+/// driver has chosen the dmem controller.
+pub(crate) const CAPACITY: &str = "dmem.capacity";
+
+/// Its text: one line for each region, as the kernel writes them.
+pub(crate) fn capacity(scenario: &Scenario) -> Option<String> {
+    let own = |gpu: &&Gpu| gpu.mig.is_empty() && !gpu.integrated;
+    let region = |gpu: &Gpu| {
+        let place = gpu.pci.strip_prefix("0000").unwrap_or(&gpu.pci);
+        format!("nvidia/{place}/vidmem {}\n", gpu.cuda_total)
+    };
+    let is_dmem = scenario.memory_limits == MemoryLimits::Dmem;
+    is_dmem.then(|| scenario.gpu.iter().filter(own).map(region).collect())
 }
 
 /// The mount points of cgroups version 2: beside version 1, or alone.

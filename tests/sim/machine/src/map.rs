@@ -4,6 +4,7 @@
 //! Touches: `DIR/machine`, `DIR/alive`, `DIR/meminfo`, or two memory files.
 
 use crate::faults::Faults;
+use crate::limits;
 use crate::scenario::{Domain, Scenario, ScenarioError};
 use crate::shared::{MAGIC, Shared};
 use std::fs::{self, File, OpenOptions};
@@ -142,6 +143,9 @@ impl Machine {
             (Some(_), Some(dir)) => Some(open(&dir.join("meminfo")).map_err(failed(dir))?),
             _ => None,
         };
+        if let (Some(text), Some(dir), true) = (limits::capacity(&scenario), state, fresh) {
+            fs::write(dir.join(limits::CAPACITY), text).map_err(failed(dir))?;
+        }
         let alive = keep_open(&alive).map_err(failed(&alive))?;
         drop(lock);
         let machine = Self {

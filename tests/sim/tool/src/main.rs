@@ -59,7 +59,7 @@ fn main() -> Result<()> {
         ["reset"] => running(state()?)?.reset_host(),
         ["remove"] => {
             let dir = state()?;
-            for name in ["machine", "alive", "meminfo"] {
+            for name in ["machine", "alive", "meminfo", "dmem.capacity"] {
                 if dir.join(name).exists() {
                     fs::remove_file(dir.join(name)).with_context(|| format!("removing {name}"))?;
                 }

@@ -79,7 +79,8 @@ Exit status: 0 all answers agree (CONSISTENT); 1 answers disagree or the slice i
 driver; 125 usage error, or gpuslice itself failed.
 
 JSON: schema; consistent; error (the reason why no driver works, or null); slice (null without one:
-path, name, limit, total, present_as, headroom, devices [device, limit], error); shim (the path of
+path, name, limit, total, present_as, headroom, fence (driver, preload or counted), devices [device,
+limit, driver_limit (dmem, misc or null)], error); shim (the path of
 libgpuslice.so, or null where a program did not load it); devices [device, name, integrated]; rows
 [device, api, route, total, free, used, reserved, integrated, error]; disagreements [text];
 incomplete [text] (functions of a slice that could not be queried, and why); skipped [api, route,

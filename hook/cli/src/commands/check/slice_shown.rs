@@ -5,7 +5,7 @@
 use crate::base::text;
 use crate::commands::status::process::{self, Processes};
 use crate::slice::{current as current_slice, file as slice_file, ledger as slice_ledger};
-use gpuslice_config::slice::{PresentAs, Slice, Total};
+use gpuslice_config::slice::{DriverLimit, PresentAs, Slice, Total};
 use gpuslice_config::words::paths;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -28,6 +28,8 @@ pub(super) struct SliceShown {
     pub(super) present_as: Option<&'static str>,
     /// The memory withheld from the reported total.
     pub(super) headroom: Option<u64>,
+    /// What holds the limit: "driver", "preload" or "counted" (nothing is refused).
+    pub(super) fence: Option<&'static str>,
     /// The devices with a budget of their own.
     pub(super) devices: Vec<DeviceShown>,
     /// The reason why the file cannot be used.
@@ -45,6 +47,8 @@ pub(super) struct DeviceShown {
     /// Its budget.
     #[serde(rename = "limit")]
     pub(super) memory: Option<u64>,
+    /// How the driver holds the limit; None if the library does.
+    pub(super) driver_limit: Option<DriverLimit>,
 }
 
 impl SliceShown {
@@ -80,10 +84,22 @@ impl SliceShown {
             total: None,
             present_as: None,
             headroom: None,
+            fence: None,
             devices: Vec::new(),
             error: Some(error),
             slice: None,
         }
+    }
+
+    /// Says what holds the limit.
+    pub(super) fn held_by(&self) -> Option<String> {
+        let mut listed = self.devices.iter();
+        let backend = listed.find_map(|device| device.driver_limit);
+        Some(match (self.fence?, backend) {
+            ("driver", Some(backend)) => format!("driver ({})", backend.word()),
+            ("counted", _) => "nothing (--no-enforce)".to_owned(),
+            _ => "preload (cooperative)".to_owned(),
+        })
     }
 
     fn usable(path: PathBuf, slice: Slice) -> SliceShown {
@@ -100,16 +116,30 @@ impl SliceShown {
                 PresentAs::Discrete => "discrete",
             }),
             headroom: Some(slice.headroom.get()),
+            fence: fence(&slice),
             devices: slice
                 .devices()
                 .map(|listed| DeviceShown {
                     device: listed.uuid.to_string(),
                     memory: listed.memory.map(|memory| memory.get()),
+                    driver_limit: listed.driver_limit.filter(|_| slice.enforce),
                 })
                 .collect(),
             error: None,
             slice: Some(Box::new(slice)),
         }
+    }
+}
+
+/// Returns what holds the limit: the driver, if it holds that of every listed device.
+fn fence(slice: &Slice) -> Option<&'static str> {
+    let mut listed = slice.devices().peekable();
+    let is_listed = listed.peek().is_some();
+    match slice.limits_something() {
+        false => None,
+        true if !slice.enforce => Some("counted"),
+        true if is_listed && listed.all(|listed| listed.driver_limit.is_some()) => Some("driver"),
+        true => Some("preload"),
     }
 }
 

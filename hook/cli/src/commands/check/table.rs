@@ -255,7 +255,11 @@ fn write_slice(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
         name => format!("{name}: "),
     };
     let text = format!("slice    {name}{} (from {path})", limits.join(", "));
-    look.write(out, &text)
+    look.write(out, &text)?;
+    match shown.held_by() {
+        Some(fence) => look.write(out, &format!("limit held by: {fence}")),
+        None => Ok(()),
+    }
 }
 
 fn write_device(

@@ -220,9 +220,11 @@ impl<'a> Device<'a> {
             return Vec::new();
         };
         let shown = budget.memory.minus(budget.headroom).get();
+        let largest = budget.maximum.unwrap_or(budget.memory);
+        let largest = largest.at_least(budget.memory).minus(budget.headroom).get();
         let within = |says: &Says| match says {
             Says::Memory { total, free, .. } => {
-                let total = budget.total == Total::Device || *total <= shown;
+                let total = budget.total == Total::Device || *total <= largest;
                 total && free.is_none_or(|free| free <= shown)
             }
             Says::Integrated(_) | Says::Error(_) => false,

@@ -47,15 +47,16 @@ fn the_table_has_a_line_per_gpu_and_per_instance() {
     };
     let inventory = Inventory {
         driver: None,
+        backend: None,
         devices: vec![gpu, divided],
     };
     assert_eq!(
         table(&inventory, None, &[card(uuid)]),
         "\
-INDEX  CUDA  UUID                                      MEMORY      USED      IN SLICES  LEFT TO GIVE  KIND      NAME
-0      1     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  23.69 GiB   5.00 GiB  4.00 GiB   11.69 GiB     discrete  NVIDIA GeForce RTX 3090
-1      -     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c5  140.40 GiB  -         -          -             divided   NVIDIA H200
-       0     MIG-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  16.00 GiB   -         -          -             instance  NVIDIA H200 MIG 1g.18gb
+INDEX  CUDA  UUID                                      MEMORY      USED      IN SLICES  LEFT TO GIVE  FENCE    KIND      NAME
+0      1     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  23.69 GiB   5.00 GiB  4.00 GiB   11.69 GiB     preload  discrete  NVIDIA GeForce RTX 3090
+1      -     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c5  140.40 GiB  -         -          -             preload  divided   NVIDIA H200
+       0     MIG-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  16.00 GiB   -         -          -             preload  instance  NVIDIA H200 MIG 1g.18gb
 "
     );
 }
@@ -65,6 +66,7 @@ fn inside_a_slice_its_limit_stands_beside_the_gpus_memory() {
     let uuid = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
     let inventory = Inventory {
         driver: None,
+        backend: Some(DriverLimit::Dmem),
         devices: vec![Device {
             index: 0,
             cuda_ordinal: Some(0),
@@ -73,7 +75,7 @@ fn inside_a_slice_its_limit_stands_beside_the_gpus_memory() {
             total: 25_438_126_080,
             integrated: false,
             minor: Some(0),
-            driver_limits: false,
+            driver_limits: true,
             mig: Vec::new(),
         }],
     };
@@ -83,8 +85,8 @@ fn inside_a_slice_its_limit_stands_beside_the_gpus_memory() {
     assert_eq!(
         table(&inventory, Some(&slice), &cards),
         "\
-INDEX  CUDA  UUID                                      MEMORY     USED      IN SLICES  LEFT TO GIVE  SLICE             KIND      NAME
-0      0     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  23.69 GiB  5.00 GiB  4.00 GiB   11.69 GiB     8.00 GiB (llama)  discrete  NVIDIA GeForce RTX 3090
+INDEX  CUDA  UUID                                      MEMORY     USED      IN SLICES  LEFT TO GIVE  SLICE             FENCE          KIND      NAME
+0      0     GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4  23.69 GiB  5.00 GiB  4.00 GiB   11.69 GiB     8.00 GiB (llama)  driver (dmem)  discrete  NVIDIA GeForce RTX 3090
 "
     );
     let json: serde_json::Value =
@@ -92,6 +94,11 @@ INDEX  CUDA  UUID                                      MEMORY     USED      IN S
     let device = &json["devices"][0];
     assert_eq!(device["limit"], 8u64 << 30);
     assert_eq!(json["slice"]["name"], "llama");
+    assert_eq!(
+        (&device["fence"], &device["driver_limit"]),
+        (&"driver".into(), &"dmem".into())
+    );
+    assert!(device["fence_reason"].is_null());
     assert_eq!(device["used"], 5u64 << 30);
     assert_eq!(device["left_to_give"], 12_553_224_192u64);
 }

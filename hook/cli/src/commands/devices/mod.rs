@@ -46,6 +46,9 @@ USED          the part of it in use by all programs; on unified memory, by the w
 IN SLICES     the part that the slices count
 LEFT TO GIVE  the memory that another slice can be given
 SLICE         inside a slice: its limit and its name
+FENCE         what holds the limit of a slice: the driver, where it can limit cgroups (by the
+              kernel's dmem controller, or by a table of its own: misc), or the preloaded library.
+              The driver holds those of containers and of root's runs
 
 USED, IN SLICES and LEFT TO GIVE are shown where they are known: not for --sim without running
 slices. - is an unknown amount. Exit status 2: there is no working NVIDIA driver.
@@ -57,7 +60,8 @@ gives slices of the listed GPUs only. status, check and runtime configure name t
 
 JSON: schema, driver, slice {name} (inside a slice, or null), devices [index, cuda_ordinal, device,
 name, total, used, in_slices, outside_slices, limits_sum, left_to_give, integrated, minor,
-driver_limits, mig [device, cuda_ordinal, name, total, used, in_slices, outside_slices, limits_sum,
+driver_limits, fence (driver or preload), driver_limit (dmem, misc or null), fence_reason (why it is
+preload), mig [device, cuda_ordinal, name, total, used, in_slices, outside_slices, limits_sum,
 left_to_give, limit], limit (of the slice here, or null)]. Amounts are bytes. null means unknown.";
 
 /// Prints the list.

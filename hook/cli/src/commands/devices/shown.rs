@@ -3,8 +3,9 @@
 
 use crate::base::text;
 use crate::commands::status::model::CardStatus;
-use crate::driver::inventory::Inventory;
-use gpuslice_config::slice::Slice;
+use crate::driver::inventory::{Device, Inventory};
+use crate::launch::fence::unable;
+use gpuslice_config::slice::{DriverLimit, Slice};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use serde::Serialize;
@@ -39,6 +40,20 @@ impl Use {
     }
 }
 
+/// Returns why the driver cannot hold the limit of slices of a GPU.
+fn why_preload(device: &Device) -> Option<&'static str> {
+    let own = device.targets().next().filter(|_| device.mig.is_empty());
+    own.map_or(Some("MIG divides it"), |target| unable(&target))
+}
+
+/// Returns what holds the limit of slices of a GPU.
+fn fence(device: &Device) -> &'static str {
+    match why_preload(device) {
+        None => "driver",
+        Some(_) => "preload",
+    }
+}
+
 /// A GPU, with the slice's limit on it. The JSON has these fields in this order.
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -53,6 +68,9 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     minor: Option<u32>,
     driver_limits: bool,
+    fence: &'static str,
+    driver_limit: Option<DriverLimit>,
+    fence_reason: Option<&'static str>,
     mig: Vec<ShownInstance<'a>>,
     limit: Option<u64>,
 }
@@ -116,6 +134,9 @@ pub(super) fn json(
             integrated: it.integrated,
             minor: it.minor,
             driver_limits: it.driver_limits,
+            fence: fence(it),
+            driver_limit: inventory.backend.filter(|_| it.driver_limits),
+            fence_reason: why_preload(it),
             mig: mig.collect(),
             limit: limit(it.uuid, it.total),
         }
@@ -146,6 +167,7 @@ pub(super) fn table(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardS
             in_slices,
             left,
             own,
+            fence,
             kind,
             name,
         ] = row;
@@ -156,13 +178,13 @@ pub(super) fn table(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardS
         if inside {
             cells.push(own);
         }
-        cells.extend([kind, name]);
+        cells.extend([fence, kind, name]);
         cells
     });
     text::columns(&shown.collect::<Vec<_>>())
 }
 
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "INDEX",
     "CUDA",
     "UUID",
@@ -171,11 +193,12 @@ const HEAD: [&str; 10] = [
     "IN SLICES",
     "LEFT TO GIVE",
     "SLICE",
+    "FENCE",
     "KIND",
     "NAME",
 ];
 
-fn rows(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardStatus]) -> Vec<[String; 10]> {
+fn rows(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardStatus]) -> Vec<[String; 11]> {
     let amount = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |it| Bytes::new(it).to_string());
     let own = |uuid, total| {
         let limit = limit(slice, uuid, total);
@@ -186,6 +209,10 @@ fn rows(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardStatus]) -> V
         limit.map_or("-".to_owned(), |limit| format!("{limit}{name}"))
     };
     let number = |ordinal: Option<u32>| ordinal.map_or("-".to_owned(), |it| it.to_string());
+    let shown_fence = |device: &Device| match (fence(device), inventory.backend) {
+        ("driver", Some(backend)) => format!("driver ({})", backend.word()),
+        (fence, _) => fence.to_owned(),
+    };
     let mut rows = vec![HEAD.map(String::from)];
     for device in &inventory.devices {
         let kind = match (device.integrated, device.mig.is_empty()) {
@@ -203,6 +230,7 @@ fn rows(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardStatus]) -> V
             amount(uses.in_slices),
             amount(uses.left_to_give),
             own(device.uuid, device.total),
+            shown_fence(device),
             kind.to_owned(),
             device.name.clone(),
         ]);
@@ -217,6 +245,7 @@ fn rows(inventory: &Inventory, slice: Option<&Slice>, cards: &[CardStatus]) -> V
                 amount(uses.in_slices),
                 amount(uses.left_to_give),
                 own(instance.uuid, instance.total),
+                fence(device).to_owned(),
                 "instance".to_owned(),
                 instance.name.clone(),
             ]

@@ -112,7 +112,7 @@ pub type PolicyKey = (&'static str, &'static str, &'static str, &'static str);
 const SIZE: &str = "a size (\"8GiB\")";
 
 /// The keys of the host's policy. A test compares them with those that the policy's reader knows.
-pub const POLICY: [PolicyKey; 24] = [
+pub const POLICY: [PolicyKey; 25] = [
     (
         "",
         "library",
@@ -163,9 +163,15 @@ pub const POLICY: [PolicyKey; 24] = [
     ),
     (
         "",
+        "fence",
+        "\"auto\", \"driver\" or \"preload\"",
+        "What holds the limits of containers: the driver (R615 and later) or the preloaded library. With driver, a container that the driver cannot hold is refused. Unless it is driver or preload, the annotation gpuslice.io/fence may choose. Default: auto, which is the driver where it can.",
+    ),
+    (
+        "",
         "driver-limits",
         "\"auto\" or \"off\"",
-        "Whether the driver's own limit is set too, where the driver has one. Default: auto.",
+        "off is the older form of fence = \"preload\". Default: auto.",
     ),
     (
         "",

@@ -48,7 +48,12 @@ impl Facts {
             PageCache::Drop => "drop",
             PageCache::DropBehind => "drop-behind",
         });
-        let fence = match (has_driver_limit(process.pid, places), libraries.is_empty()) {
+        let by_file = slice.is_some_and(|slice| {
+            let mut listed = slice.devices();
+            slice.enforce && listed.any(|listed| listed.driver_limit.is_some())
+        });
+        let by_driver = by_file || has_driver_limit(process.pid, places);
+        let fence = match (by_driver, libraries.is_empty()) {
             (true, false) => Some("driver and library"),
             (true, true) => Some("driver"),
             (false, false) if slice.is_some() => Some("library"),

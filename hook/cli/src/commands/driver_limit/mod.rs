@@ -2,16 +2,13 @@
 //! it.
 //! Touches: the driver (in a child), standard output.
 
-pub(crate) mod probe;
-
 use crate::base::exit::{self, Status};
 use crate::base::streams;
 use crate::commands::devices;
-use crate::driver::ask::{self, AskError};
+use crate::driver::ask::AskError;
+use crate::driver::limit_probe::{self, Beside, Limit, LimitError};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use probe::{Answer, LimitError};
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// `gpuslice driver-limit`.
@@ -67,17 +64,14 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
             args.memory
         );
     }
-    let (uuid, memory) = (args.device.to_string(), args.memory.get().to_string());
-    let guarantee = args.guarantee.get().to_string();
-    let arguments = [
-        OsStr::new("driver-limit-probe"),
-        args.cgroup.as_os_str(),
-        uuid.as_ref(),
-        memory.as_ref(),
-        guarantee.as_ref(),
-    ];
-    let answer = ask::child::<Answer>(&arguments, &vars, "setting the limit of a cgroup");
-    let (answer, _) = answer.map_err(|error| match error {
+    let uuid = args.device;
+    let limit = Limit {
+        uuid,
+        hard: args.memory,
+        soft: args.guarantee,
+    };
+    let answer = limit_probe::ask(&args.cgroup, &[limit], Beside::KeepLower, &vars);
+    let answer = answer.map_err(|error| match error {
         AskError::Start(_) => error.into(),
         _ => ended(exit::NO_DRIVER, error.to_string()),
     })?;
@@ -86,13 +80,15 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         match error {
             LimitError::NoLibrary(_) => ended(exit::NO_DRIVER, message),
             LimitError::NotThere(_) => ended(exit::NO_DRIVER_LIMIT, message),
-            LimitError::Refused { .. } => error.into(),
+            LimitError::Refused { .. } | LimitError::NotInForce(_) | LimitError::Above(_) => {
+                error.into()
+            }
         }
     })?;
     let said = format!(
         "the driver holds {} to {} of {uuid}\n",
         args.cgroup.display(),
-        Bytes::new(held)
+        held.hard.first().copied().map_or(args.memory, Bytes::new)
     );
     streams::print(said.as_bytes())?;
     Ok(exit::SUCCESS)

@@ -9,7 +9,7 @@ use crate::base::{exit, local_time, streams, text};
 use gpuslice_host::base::clock;
 use gpuslice_host::events::Event;
 use read::{Line, Source};
-pub(crate) use since::since;
+pub(crate) use since::{age, since};
 use std::time::{Duration, SystemTime};
 
 /// `gpuslice events`.

@@ -41,7 +41,7 @@ fn shifted(time: SystemTime, offset: i64) -> Option<SystemTime> {
 }
 
 /// Parses a sum of numbers with units.
-fn age(given: &str) -> Option<Duration> {
+pub(crate) fn age(given: &str) -> Option<Duration> {
     let mut rest = given.trim();
     let mut seconds: u64 = 0;
     while !rest.is_empty() {

@@ -4,6 +4,7 @@
 use crate::commands::events::{is_of, read as events};
 use crate::commands::status::users::{User, with_rights_of};
 use crate::runs::recording::history_file::{self, RunHistory};
+use crate::runs::recording::limit_changes::LimitChanges;
 use crate::runs::recording::series::Series;
 use crate::runs::recording::{self, RunStart};
 use crate::runs::registry::{self, Entry};
@@ -34,6 +35,9 @@ pub(super) struct RunRow {
     pub(super) devices: Vec<DeviceRow>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "points")]
     pub(super) points: Option<Series>,
+    /// The limits, from each time on.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "limits")]
+    pub(super) limits: Option<LimitChanges>,
     /// The devices in the order of the points.
     #[serde(skip)]
     pub(super) run: RunStart,
@@ -69,6 +73,16 @@ fn points<S: Serializer>(series: &Option<Series>, out: S) -> Result<S::Ok, S::Er
     out.collect_seq(points)
 }
 
+fn limits<S: Serializer>(limits: &Option<LimitChanges>, out: S) -> Result<S::Ok, S::Error> {
+    let changes = limits.iter().flat_map(LimitChanges::all).map(|change| {
+        let limits = change.limits.iter().copied();
+        std::iter::once(change.at)
+            .chain(limits)
+            .collect::<Vec<u64>>()
+    });
+    out.collect_seq(changes)
+}
+
 impl RunRow {
     fn of_end(event: &Event) -> RunRow {
         let ended = clock::parse(&event.time);
@@ -86,13 +100,19 @@ impl RunRow {
             duration: event.duration,
             devices: event.devices.iter().map(DeviceRow::of).collect(),
             points: None,
+            limits: None,
             run: RunStart::default(),
         }
     }
 
     /// A run that lasts.
     fn of_live(history: RunHistory) -> RunRow {
-        let RunHistory { run, series, .. } = history;
+        let RunHistory {
+            run,
+            series,
+            limits,
+            ..
+        } = history;
         let started = clock::parse(&run.started);
         let devices = run.devices.iter().enumerate().map(|(index, device)| {
             let levels = series.points().iter();
@@ -116,6 +136,7 @@ impl RunRow {
             duration: started.and_then(|started| started.elapsed().ok()),
             devices: devices.collect(),
             points: Some(series),
+            limits: Some(limits),
             run,
         }
     }
@@ -211,7 +232,8 @@ fn add_points(row: &mut RunRow, folders: &[PathBuf]) {
         .iter()
         .filter_map(|folder| history_file::read(&folder.join(&name)));
     if let Some(history) = found.next() {
-        (row.points, row.run) = (Some(history.series), history.run);
+        (row.points, row.limits, row.run) =
+            (Some(history.series), Some(history.limits), history.run);
     }
 }
 

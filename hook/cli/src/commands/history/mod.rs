@@ -49,7 +49,9 @@ gpuslice itself failed.
 
 JSON: schema, runs [name, pid, user, container, simulated, running, started, ended, duration
 (seconds), devices [device, limit, peak, count], points [milliseconds since the start, and for each
-device the used bytes and the refused allocations so far]]. Amounts are bytes. null means unknown.
+device the used bytes and the refused allocations so far], limits [milliseconds since the start, and
+for each device the limit from then on; empty for a run that was not resized]]. Amounts are bytes.
+null means unknown.
 
 Examples:
   gpuslice history --since 1d                            what ran since yesterday
@@ -86,7 +88,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
         }
     }
     if args.name.is_none() {
-        rows.iter_mut().for_each(|row| row.points = None);
+        for row in &mut rows {
+            (row.points, row.limits) = (None, None);
+        }
     }
     let said = match args.json {
         true => {

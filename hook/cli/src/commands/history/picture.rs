@@ -4,6 +4,7 @@
 use super::gather::RunRow;
 use crate::base::local_time;
 use crate::commands::plot::{Figure, Panel, Segment};
+use crate::runs::recording::limit_changes::LimitChanges;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The only layer.
@@ -36,6 +37,11 @@ pub(super) fn figure(rows: &[RunRow], all: bool) -> Option<Figure> {
                 limit: Some(device.limit),
                 ..Segment::default()
             };
+            for change in row.limits.iter().flat_map(LimitChanges::all) {
+                let limit = change.limits.get(index);
+                let at = start.saturating_add(change.at);
+                segment.limits.extend(limit.map(|limit| (at, *limit)));
+            }
             for point in series.points() {
                 if let Some(level) = point.devices.get(index) {
                     segment.add(

@@ -64,7 +64,7 @@ families! {
         "Warnings of gpuslice status, by kind.");
 
     SLICE_INFO = gauge("gpuslice_slice_info", "slice, fence, total, pod_uid",
-        "1, with properties of the slice. fence is preload, counted (nothing is refused) or none.");
+        "1, with properties of the slice. fence is driver, preload, counted (nothing is refused) or none.");
     SLICE_READABLE = gauge("gpuslice_slice_readable", SLICE,
         "1 if the slice and its ledger could be read; 0 if its numbers are missing here.");
     SLICE_IN_FORCE = gauge("gpuslice_slice_in_force", SLICE,

@@ -39,8 +39,10 @@ pub(crate) struct Panel {
 /// A part of a panel without a gap: one run, or the time in which a slice was seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment {
-    /// The limit, if there is one.
+    /// The limit, if there is one; the last one, if it has changed.
     pub(crate) limit: Option<u64>,
+    /// The time from which each limit holds, if the limit has changed.
+    pub(crate) limits: Vec<(u64, u64)>,
     /// The time of each value, and the bytes of each layer.
     pub(crate) values: Vec<(u64, Vec<u64>)>,
     /// The time until which the last value holds.
@@ -66,7 +68,18 @@ impl Segment {
             .values
             .iter()
             .map(|(_, layers)| layers.iter().sum::<u64>());
-        sums.chain(self.limit).max().unwrap_or(0)
+        let limits = self.limits.iter().map(|(_, limit)| *limit);
+        sums.chain(limits).chain(self.limit).max().unwrap_or(0)
+    }
+
+    /// The limit at a time.
+    fn limit_at(&self, time: u64) -> Option<u64> {
+        let earlier = self.limits.iter().rev().find(|(at, _)| *at <= time);
+        let first = || self.limits.first();
+        earlier
+            .or_else(first)
+            .map(|(_, limit)| *limit)
+            .or(self.limit)
     }
 }
 

@@ -139,20 +139,22 @@ fn draw_panel(svg: &mut String, panel: &Panel, time: &Axis, ticks: &[(u64, Strin
 /// Draws the limit of a segment, and a mark at it for each refusal.
 fn draw_limit(svg: &mut String, segment: &Segment, time: &Axis, bytes: &Axis) {
     let start = segment.values.first().map_or(segment.end, |(at, _)| *at);
-    if let Some(limit) = segment.limit {
+    if let Some(limit) = segment.limit_at(start) {
+        let mut path = format!("M{:.1} {:.1}", time.at(start), bytes.at(limit));
+        for (at, limit) in segment.limits.iter().filter(|(at, _)| *at > start) {
+            let _ = write!(path, "H{:.1}V{:.1}", time.at(*at), bytes.at(*limit));
+        }
         let _ = writeln!(
             svg,
-            "<path d=\"M{:.1} {:.1}H{:.1}\" stroke=\"{RED}\" stroke-width=\"1.5\" \
+            "<path d=\"{path}H{:.1}\" fill=\"none\" stroke=\"{RED}\" stroke-width=\"1.5\" \
              stroke-dasharray=\"6 3\"/>",
-            time.at(start),
-            bytes.at(limit),
             time.at(segment.end)
         );
     }
     for (at, count) in &segment.refusals {
         let (x, y) = (
             time.at(*at),
-            bytes.at(segment.limit.unwrap_or_else(|| segment.highest())),
+            bytes.at(segment.limit_at(*at).unwrap_or_else(|| segment.highest())),
         );
         let _ = writeln!(
             svg,
@@ -199,10 +201,10 @@ fn area(segment: &Segment, layer: usize, time: &Axis, bytes: &Axis) -> String {
 fn legend(svg: &mut String, panel: &Panel, top: f64) {
     let x = RIGHT + 18.0;
     let mut y = top + 12.0;
-    let limits: Vec<u64> = panel
-        .segments
-        .iter()
-        .filter_map(|segment| segment.limit)
+    let changed = panel.segments.iter().flat_map(|segment| &segment.limits);
+    let limits: Vec<u64> = changed
+        .map(|(_, limit)| *limit)
+        .chain(panel.segments.iter().filter_map(|segment| segment.limit))
         .collect();
     if let Some(limit) = limits.last() {
         let differ = limits.iter().any(|other| other != limit);

@@ -1,20 +1,20 @@
 //! The steps of a change.
-//! Touches: the slice's ledger, its record, the locks of admission.
+//! Touches: the slice's ledger, its records, the locks of admission; /proc.
+//! The driver's limit, if it holds one, is raised before the ledger's and lowered after it.
 //! Law: the command can be killed at any step. A larger limit is recorded before it is in force, and
 //! a smaller one afterwards, so the records never promise less than the ledger grants.
 
-use super::ledger::{SliceLedger, held};
-use super::target::Target;
-use crate::base::text::printable;
+use super::driver::DriverFence;
+use super::holders::Holders;
+use super::ledger::SliceLedger;
+use super::target::{Resized, Target};
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::users::{User, with_rights_of};
-use crate::runs::resizing::{Admission, Size};
-use crate::runs::run_dir;
+use crate::runs::resizing::{Admission, Place, Size, SizeError};
+use crate::runs::tenancy::Card;
 use gpuslice_config::ledger::{Device, LIMIT_UNIT, Record, SetLimit};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::slices::admission::AdmissionError;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Reasons why a limit was not changed.
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 pub(super) enum ResizeError {
     #[error("{0} has less: give at most {most}MiB", most = .1.get() >> 20)]
     LargerThanCard(String, Bytes),
-    #[error("no room: {0}")]
-    NoRoom(AdmissionError),
+    #[error(transparent)]
+    Size(#[from] SizeError),
     #[error("the slice holds {held} on {shown}, more than {wanted}:{holders}{hint}")]
     Held {
         shown: String,
@@ -32,16 +32,22 @@ pub(super) enum ResizeError {
         holders: String,
         hint: String,
     },
-    #[error("cannot record the new limit, so it stays: {0}")]
-    Record(std::io::Error),
+    #[error("the limit stays: {0}")]
+    Record(SizeError),
     #[error("{0:#}")]
     Ledger(anyhow::Error),
+    #[error("the driver does not change the limit that it holds, so it stays: {0:#}")]
+    Driver(anyhow::Error),
 }
 
 impl ResizeError {
     /// Whether the size is impossible at this moment, and not gpuslice at fault.
     pub(super) fn is_for_want_of_room(&self) -> bool {
-        !matches!(self, ResizeError::Record(_) | ResizeError::Ledger(_))
+        match self {
+            ResizeError::LargerThanCard(..) | ResizeError::Held { .. } => true,
+            ResizeError::Size(error) => matches!(error, SizeError::NoRoom(_)),
+            ResizeError::Record(_) | ResizeError::Ledger(_) | ResizeError::Driver(_) => false,
+        }
     }
 }
 
@@ -72,17 +78,22 @@ impl Part {
 pub(super) struct Change {
     ledger: SliceLedger,
     pub(super) parts: Vec<Part>,
-    /// What names the slice in the records.
     user: User,
-    record: Option<PathBuf>,
-    simulated: Option<PathBuf>,
-    /// The names of the slice's processes, by their slots in the ledger.
-    names: Vec<(usize, String)>,
+    /// The records in which the slice is counted.
+    place: Place,
+    holders: Holders,
+    driver: DriverFence,
 }
 
 impl Change {
     /// Opens the ledger, and reads the limits in force.
-    pub(super) fn begin(slice: &SliceStatus, targets: Vec<Target>) -> anyhow::Result<Change> {
+    pub(super) fn begin(slice: &SliceStatus, resized: Resized) -> anyhow::Result<Change> {
+        let Resized {
+            targets,
+            place,
+            allowance,
+            files,
+        } = resized;
         let user = slice.user.unwrap_or_else(User::own);
         let ledger = SliceLedger::open(slice.ledger.as_deref().unwrap_or(&slice.file), user)?;
         let parts = targets.into_iter().map(|target| {
@@ -94,31 +105,18 @@ impl Change {
             })
         });
         let parts = parts.collect::<anyhow::Result<Vec<Part>>>()?;
-        // Only a record in the folders of admission counts, wherever this link leads.
-        let private = run_dir::private_folder(&slice.file);
-        let link = private.map(|private| private.join(run_dir::TENANT));
-        let record = link.and_then(|link| with_rights_of(user, || std::fs::read_link(link)).ok());
-        let processes = slice.devices.iter().flat_map(|device| &device.processes);
-        let names = processes.map(|process| {
-            let name = process.name.as_deref().map_or("?".into(), printable);
-            (process.slot, format!("{name} (pid {})", process.pid))
-        });
         Ok(Change {
             ledger,
             parts,
             user,
-            record,
-            simulated: slice.machine.state(),
-            names: names.collect(),
+            place,
+            holders: Holders::of(slice, allowance),
+            driver: DriverFence::of(&files, &slice.machine, user),
         })
     }
 
     /// Changes the limits. Waits for memory to be given back.
-    pub(super) fn carry_out(
-        &mut self,
-        wait: Duration,
-        interval: Duration,
-    ) -> Result<(), ResizeError> {
+    pub(super) fn carry_out(&self, wait: Duration, interval: Duration) -> Result<(), ResizeError> {
         let start = Instant::now();
         for part in &self.parts {
             let card = &part.target.card;
@@ -128,7 +126,7 @@ impl Change {
         }
         if wait > Duration::ZERO {
             // What cannot be admitted anyway is not waited for.
-            self.admit(&self.admission())?;
+            self.admit(&self.admission()?)?;
         }
         loop {
             match self.at_once() {
@@ -158,47 +156,48 @@ impl Change {
         }
     }
 
-    fn admission(&self) -> Admission {
-        Admission::begin(
-            self.simulated.as_deref(),
-            self.record.as_deref(),
-            self.user.0,
-        )
+    fn admission(&self) -> Result<Admission<'_>, ResizeError> {
+        let locked = match &self.place {
+            // Its files belong to the run's user.
+            Place::Promise(_) => with_rights_of(self.user, || self.place.lock()),
+            Place::Tenant { .. } | Place::Container(_) => self.place.lock(),
+        };
+        Ok(locked?)
     }
 
-    fn admit(&self, admission: &Admission) -> Result<(), ResizeError> {
-        for part in self.parts.iter().filter(|part| part.grows()) {
-            admission
-                .admit(&part.target.card)
-                .map_err(ResizeError::NoRoom)?;
+    fn admit(&self, admission: &Admission<'_>) -> Result<(), ResizeError> {
+        let larger = self.parts.iter().filter(|part| part.grows());
+        let larger: Vec<Card> = larger.map(|part| part.target.card.clone()).collect();
+        match larger.is_empty() {
+            true => Ok(()),
+            false => Ok(admission.admit(&larger)?),
         }
-        Ok(())
     }
 
     /// Changes all limits, or none.
     fn at_once(&self) -> Result<(), ResizeError> {
-        let mut admission = self.admission();
+        let mut admission = self.admission()?;
         self.admit(&admission)?;
-        let wanted = |part: &Part| part.target.wanted;
         // A limit that is lowered and restored would refuse memory in between.
         self.hold_no_more(&self.records()?)?;
-        let smaller: Vec<&Part> = self.parts.iter().filter(|part| !part.grows()).collect();
+        let (larger, smaller): (Vec<&Part>, Vec<&Part>) =
+            self.parts.iter().partition(|part| part.grows());
         let before: Vec<SetLimit> = smaller
             .iter()
             .map(|part| self.ledger.limit(part.device))
             .collect();
         for part in &smaller {
-            self.ledger.set(part.device, wanted(part));
+            self.ledger.set(part.device, part.target.wanted);
         }
         let restore = || {
             for (part, before) in smaller.iter().zip(&before) {
-                self.ledger.set(part.device, *before);
+                self.restore(part, *before);
             }
         };
         // Memory may have been granted under the former limits before these were in force.
         let lowered = self
-            .records()
-            .and_then(|records| self.hold_no_more(&records));
+            .driver_follows(&smaller)
+            .and_then(|()| self.hold_no_more(&self.records()?));
         lowered.inspect_err(|_| restore())?;
         let sizes: Vec<(DeviceUuid, Size)> = self
             .parts
@@ -213,10 +212,35 @@ impl Change {
             .collect();
         let recorded = self.record(&mut admission, &sizes);
         recorded.inspect_err(|_| restore())?;
-        for part in self.parts.iter().filter(|part| part.grows()) {
-            self.ledger.set(part.device, wanted(part));
+        if let Err(error) = self.driver_follows(&larger) {
+            restore();
+            let former = larger
+                .iter()
+                .map(|part| (part.uuid(), Size::Smaller(part.former())));
+            self.record(&mut admission, &former.collect::<Vec<_>>())?;
+            return Err(error);
+        }
+        for part in larger {
+            self.ledger.set(part.device, part.target.wanted);
         }
         Ok(())
+    }
+
+    /// Sets the limits that are asked for in the driver.
+    fn driver_follows(&self, parts: &[&Part]) -> Result<(), ResizeError> {
+        let limits = parts
+            .iter()
+            .map(|part| (part.uuid(), part.target.card.asked));
+        let limits: Vec<(DeviceUuid, Bytes)> = limits.collect();
+        self.driver.set(&limits).map_err(ResizeError::Driver)
+    }
+
+    /// Brings an earlier limit back, in the driver first.
+    fn restore(&self, part: &Part, before: SetLimit) {
+        let limit = before.bytes().unwrap_or(part.target.written);
+        // A driver that keeps the smaller limit refuses more than the library shows as free.
+        let _ = self.driver.set(&[(part.uuid(), limit)]);
+        self.ledger.set(part.device, before);
     }
 
     /// Lowers the limits as far as what is held allows.
@@ -224,7 +248,7 @@ impl Change {
         let records = self.records()?;
         let mut sizes = Vec::new();
         for part in self.parts.iter().filter(|part| !part.grows()) {
-            let held = held(&records, part.uuid()).at_least(part.target.card.asked);
+            let held = self.held(&records, part).at_least(part.target.card.asked);
             let Some(lowest) = SetLimit::of(held.plus(LIMIT_UNIT).minus(Bytes::new(1))) else {
                 continue;
             };
@@ -234,9 +258,11 @@ impl Change {
                 continue;
             }
             self.ledger.set(part.device, lowest);
-            let now = self.records();
-            match now {
-                Ok(now) if Some(held_now(&now, part)) <= lowest.bytes() => {
+            let limit = lowest.bytes().unwrap_or(held);
+            let lowered = self.driver.set(&[(part.uuid(), limit)]);
+            let now = lowered.map_err(ResizeError::Driver);
+            match now.and_then(|()| self.records()) {
+                Ok(now) if Some(self.held(&now, part)) <= lowest.bytes() => {
                     sizes.extend(
                         lowest
                             .bytes()
@@ -244,7 +270,7 @@ impl Change {
                     );
                 }
                 now => {
-                    self.ledger.set(part.device, before);
+                    self.restore(part, before);
                     now?;
                 }
             }
@@ -252,12 +278,12 @@ impl Change {
         if sizes.is_empty() {
             return Ok(());
         }
-        self.record(&mut self.admission(), &sizes)
+        self.record(&mut self.admission()?, &sizes)
     }
 
     fn record(
         &self,
-        admission: &mut Admission,
+        admission: &mut Admission<'_>,
         sizes: &[(DeviceUuid, Size)],
     ) -> Result<(), ResizeError> {
         with_rights_of(self.user, || admission.record(sizes)).map_err(ResizeError::Record)
@@ -270,13 +296,13 @@ impl Change {
     /// Checks that no more is held than is asked for.
     fn hold_no_more(&self, records: &[Record]) -> Result<(), ResizeError> {
         for part in self.parts.iter().filter(|part| !part.grows()) {
-            let (held, wanted) = (held_now(records, part), part.target.card.asked);
+            let (held, wanted) = (self.held(records, part), part.target.card.asked);
             if held > wanted {
                 return Err(ResizeError::Held {
                     shown: part.target.card.shown.clone(),
                     held,
                     wanted,
-                    holders: self.holders(records, part.uuid()),
+                    holders: self.holders.text(records, part.uuid()),
                     hint: HINT.to_owned(),
                 });
             }
@@ -284,32 +310,19 @@ impl Change {
         Ok(())
     }
 
-    fn holders(&self, records: &[Record], uuid: DeviceUuid) -> String {
-        let mut its: Vec<&Record> = records
-            .iter()
-            .filter(|record| record.device == Some(uuid) && record.used > 0)
-            .collect();
-        its.sort_by_key(|record| std::cmp::Reverse(record.used));
-        let line = |record: &&Record| {
-            let known = self.names.iter().find(|(slot, _)| *slot == record.slot);
-            let name =
-                known.map_or_else(|| format!("pid {}", record.pid), |(_, name)| name.clone());
-            format!("\n  {name}  {}", Bytes::new(record.used))
-        };
-        its.iter().map(line).collect()
+    fn held(&self, records: &[Record], part: &Part) -> Bytes {
+        let target = &part.target;
+        self.holders
+            .held(records, target.card.uuid, target.is_unified)
     }
 
     /// Returns the limit in force on a device now, and the memory that is held there.
     pub(super) fn now(&self, part: &Part) -> (Bytes, Option<Bytes>) {
         let limit = self.ledger.limit(part.device).bytes();
         let records = self.ledger.records().ok();
-        let held = records.map(|records| held_now(&records, part));
+        let held = records.map(|records| self.held(&records, part));
         (limit.unwrap_or(part.target.written), held)
     }
 }
 
-const HINT: &str = "\n--wait SECONDS lowers the limit as its programs give memory back";
-
-fn held_now(records: &[Record], part: &Part) -> Bytes {
-    held(records, part.uuid())
-}
+const HINT: &str = "\n--wait TIME lowers the limit as its programs give memory back";

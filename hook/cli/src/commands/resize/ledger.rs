@@ -8,7 +8,6 @@ use crate::slice::ledger::{c_path, room};
 use anyhow::{Context, bail};
 use gpuslice_config::ledger::{Device, Ledger, Open, Record, SetLimit, Snapshot};
 use gpuslice_config::words::device::DeviceUuid;
-use gpuslice_config::words::units::Bytes;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -68,10 +67,4 @@ impl SliceLedger {
             Ok(snapshot.slots().filter(|record| record.alive).collect())
         })
     }
-}
-
-/// Returns the memory that processes hold on a device.
-pub(super) fn held(records: &[Record], uuid: DeviceUuid) -> Bytes {
-    let its = records.iter().filter(|record| record.device == Some(uuid));
-    its.fold(Bytes::ZERO, |sum, record| sum.plus(Bytes::new(record.used)))
 }

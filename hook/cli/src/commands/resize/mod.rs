@@ -1,20 +1,22 @@
 //! `gpuslice resize`: changes the limit of a running slice.
-//! Touches: what `status` touches; the slice's ledger and its record among the tenants; the event
+//! Touches: what `status` touches; the slice's ledger, and its records or its promise; the event
 //! file, standard output.
 //! Law: a command that fails has changed nothing, except with --wait: then the limit stays as low as
 //! it came.
 
 mod change;
+mod driver;
+mod holders;
 mod ledger;
 mod report;
 mod target;
 
 use crate::base::exit::{self, Status};
 use crate::base::{json, streams};
-use crate::commands::status;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::process::Processes;
 use crate::commands::status::snapshot::Snapshot;
+use crate::commands::{events, status};
 use crate::slice::options::limit;
 use change::Change;
 use gpuslice_config::words::device::Selector;
@@ -27,7 +29,7 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// The slice, named by its name or the pid of one of its processes
+    /// The slice, named by its name, the pid of one of its processes, or the id of a container
     #[arg(value_name = "SLICE|PID")]
     pub slice: String,
 
@@ -39,14 +41,10 @@ pub struct Args {
     #[arg(long, value_name = "GPU")]
     pub device: Option<Selector>,
 
-    /// If the slice holds more, wait this long for its programs to give memory back
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub wait: u32,
+    /// If the slice holds more, wait this long for its programs to give memory back: seconds, or a
+    /// time like 5min
+    #[arg(long, value_name = "TIME", value_parser = wait, default_value = "0", hide_default_value = true)]
+    pub wait: Duration,
 
     /// Print JSON
     #[arg(long)]
@@ -70,15 +68,25 @@ over, it stays as low as it came.
 
 TOTAL is the limit less the headroom, so programs see it change. Programs that read TOTAL once, at
 their start, keep what they read: vLLM does not enlarge its cache, and allocators that reserve
-addresses by TOTAL reserve for the limit at their start.
+addresses by TOTAL reserve for the limit at their start. A slice with a maximum (gpuslice run
+--maximum) shows that as TOTAL from the start, and cannot be resized beyond it.
 
-Root can resize every user's run, other users their own. Slices of containers and slices on unified
-memory (GB10, Thor) cannot be resized: a container is created again with another
-gpuslice.io/memory.
+Root can resize every user's run and the slices of containers, other users their own runs. The
+annotations of a container stay as they are: a container that is started again has their limit.
+
+On unified memory (GB10, Thor) the slice's promise changes with its limit. What its programs hold
+there includes their host memory beyond the slice's allowance.
 
 Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or gpuslice itself failed.
 
-JSON: schema, name, pid, resized, devices [device, index, former_limit, limit, used], error.";
+JSON: schema, name, pid, resized, devices [device, index, former_limit, limit,
+restart_limit, used], error.";
+
+fn wait(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::from_secs).ok();
+    let wait = seconds.or_else(|| events::age(text));
+    wait.ok_or_else(|| "not a time (try 30, 30s or 5min)".to_owned())
+}
 
 /// The interval between two looks at what is held.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -92,10 +100,10 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let now = Snapshot::take(&places, &Processes::default(), &mut Drivers::default());
     let chosen = status::choose(now.slices, &args.slice, true)?;
     let slice = target::only(chosen, &args.slice)?;
-    let targets = target::targets(&slice, &now.cards, args.device.as_ref(), args.size)?;
-    let mut change = Change::begin(&slice, targets)?;
-    let wait = Duration::from_secs(u64::from(args.wait));
-    let outcome = change.carry_out(wait, INTERVAL);
+    let (device, cards) = (args.device.as_ref(), &now.cards);
+    let resized = target::find(&slice, cards, places, device, args.size)?;
+    let change = Change::begin(&slice, resized)?;
+    let outcome = change.carry_out(args.wait, INTERVAL);
     let report = report::Report::of(&slice, &change, outcome.as_ref().err());
     report.record(&slice);
     let said = match args.json {

@@ -19,6 +19,8 @@ pub(super) struct Report {
     resized: bool,
     devices: Vec<DeviceReport>,
     error: Option<String>,
+    #[serde(skip)]
+    is_container: bool,
 }
 
 /// One device.
@@ -28,6 +30,8 @@ struct DeviceReport {
     index: u32,
     former_limit: u64,
     limit: u64,
+    /// The limit of the slice file, which a slice that is started again has.
+    restart_limit: u64,
     used: Option<u64>,
     #[serde(skip)]
     shown: String,
@@ -42,16 +46,20 @@ impl Report {
                 index: part.target.index,
                 former_limit: part.former().get(),
                 limit: limit.get(),
+                restart_limit: part.target.written.get(),
                 used: used.map(Bytes::get),
                 shown: part.target.card.shown.clone(),
             }
         });
         Report {
             name: slice.name.clone(),
-            pid: slice.pid,
+            pid: slice
+                .pid
+                .or(slice.containers.first().map(|first| first.pid)),
             resized: error.is_none(),
             devices: devices.collect(),
             error: error.map(ToString::to_string),
+            is_container: !slice.containers.is_empty(),
         }
     }
 
@@ -69,7 +77,28 @@ impl Report {
                 let _ = writeln!(text, "{name}: {limit} on {}, as before", device.shown);
             }
         }
+        if !text.is_empty()
+            && let Some(note) = self.restart()
+        {
+            let _ = writeln!(text, "{note}");
+        }
         text
+    }
+
+    /// Returns the limits of a container that is started again, if they differ.
+    fn restart(&self) -> Option<String> {
+        let differs = |device: &&DeviceReport| device.limit != device.restart_limit;
+        let each = self.devices.iter().filter(differs).map(|device| {
+            let limit = Bytes::new(device.restart_limit);
+            format!("{limit} on GPU {}", device.index)
+        });
+        let each: Vec<String> = each.collect();
+        (self.is_container && !each.is_empty()).then(|| {
+            format!(
+                "a container that is started again has its annotation's limit: {}",
+                each.join(", ")
+            )
+        })
     }
 
     /// Writes an event if a limit has changed.
@@ -95,8 +124,9 @@ impl Report {
         });
         let message = format!("resized {}", each.join(", "));
         let event = Event {
-            pid: slice.pid,
+            pid: self.pid,
             user: slice.user.map(User::name),
+            container: slice.containers.first().map(|first| first.id.clone()),
             simulated: slice.machine.state().is_some(),
             ..Event::now(EventKind::Resize, &self.name, message)
         };

@@ -106,7 +106,7 @@ impl Machine {
 
     /// Returns the environment variables with which a child queries the machine. The machine's name
     /// is looked up in the simulator of this installation.
-    fn variables(&self) -> Option<Vec<(OsString, OsString)>> {
+    pub(crate) fn variables(&self) -> Option<Vec<(OsString, OsString)>> {
         let Machine::Simulated { name, state } = self else {
             return Some(Vec::new());
         };

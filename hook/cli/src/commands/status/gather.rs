@@ -91,9 +91,9 @@ pub(super) fn gather_and_query(
         status.fence = match (&status.no_slice, status.enforce) {
             (Some(_), _) => Fence::None,
             (None, Some(false)) => Fence::Counted,
-            (None, Some(true)) => Fence::Preload,
+            (None, Some(true)) => status.strongest_fence(),
             // Only a slice that refuses has a record of admission.
-            (None, None) if status.is_private => Fence::Preload,
+            (None, None) if status.is_private => status.fence,
             (None, None) => Fence::Unknown,
         };
         status.machine = machine.clone();

@@ -63,8 +63,9 @@ else is used. Below it a line for each slice on that GPU.
 USED      memory that the processes of the slice have allocated, as the slice's ledger counts it; of
           another user's slice, as NVML reports it for its processes (? where it does not)
 REFUSED   how many requests were refused, and how much the largest was short of
-FENCE     preload: libgpuslice.so refuses in each program, which can leave it; counted: nothing is
-          refused; none: the programs do not load the library
+FENCE     driver: the driver refuses all programs of the slice's cgroup; preload: libgpuslice.so
+          refuses in each program, which can leave it; counted: nothing is refused; none: the
+          programs do not load the library
 AGE       time since the command started
 
 Lines that start with ! are warnings, with the command that says more. USED is compared with the
@@ -87,9 +88,10 @@ outside_slices, limits_sum, left_to_give, unified], slices [name, pid (of the co
 file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
 short), enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available,
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
-if the slice file was edited), headroom, headroom_learned, used, left, driver_used (by NVML),
-by_kind, refusals {count, worst_short_by}, processes [pid, name, used, driver_used, by_kind],
-without_library [pid, name, used]]], warnings [kind, message, advice, slice, pid, device],
+if the slice file was edited), driver_limit (how the driver holds the limit: dmem, misc, or null),
+headroom, headroom_learned, used, left, driver_used (by NVML), by_kind, refusals {count,
+worst_short_by}, processes [pid, name, used, driver_used, by_kind], without_library [pid, name,
+used]]], warnings [kind, message, advice, slice, pid, device],
 device_list (how devices.json differs, or null). Amounts are bytes. null means unknown, and error is
 the reason.";
 

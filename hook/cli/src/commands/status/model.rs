@@ -5,8 +5,9 @@ use super::containers::ContainerStatus;
 use super::driver::Machine;
 use super::users::User;
 use crate::base::text;
+use gpuslice_config::slice::DriverLimit;
 use gpuslice_host::slices::pod::Pod;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -66,9 +67,10 @@ pub(crate) struct SliceStatus {
 }
 
 /// The mechanism that holds a slice's limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fence {
+    /// The driver refuses requests over the limit, of all processes in the slice's cgroup.
+    Driver(DriverLimit),
     /// libgpuslice.so in each program refuses requests over the limit. A program can leave it.
     #[default]
     Preload,
@@ -84,6 +86,7 @@ impl Fence {
     /// Returns the fence as a word.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Fence::Driver(_) => "driver",
             Fence::Preload => "preload",
             Fence::Counted => "counted",
             Fence::None => "none",
@@ -94,6 +97,8 @@ impl Fence {
     /// Returns the fence with its meaning.
     pub(crate) fn describe(self) -> &'static str {
         match self {
+            Fence::Driver(DriverLimit::Dmem) => "driver (dmem): holds every program of the slice",
+            Fence::Driver(DriverLimit::Misc) => "driver (misc): holds every program of the slice",
             Fence::Preload => "preload: cooperative",
             Fence::Counted => "counted: nothing is refused",
             Fence::None => "none: the limit is not in force",
@@ -102,7 +107,24 @@ impl Fence {
     }
 }
 
+impl Serialize for Fence {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
 impl SliceStatus {
+    /// Returns what holds the limit of a slice that refuses: the driver, if it holds that of every
+    /// device.
+    pub(super) fn strongest_fence(&self) -> Fence {
+        let limited = self.devices.iter().filter(|device| device.limit.is_some());
+        let mut held = limited.map(|device| device.driver_limit);
+        match held.next().flatten() {
+            Some(first) if held.all(|other| other.is_some()) => Fence::Driver(first),
+            _ => Fence::Preload,
+        }
+    }
+
     /// Returns the slice's name if its files cannot be read although they should be readable.
     pub(crate) fn unread(&self) -> Option<String> {
         let is_unread = self.error.is_some() && !self.is_private;
@@ -203,6 +225,8 @@ pub(crate) struct DeviceStatus {
     pub(crate) limit: Option<u64>,
     /// The limit for programs that start now, if the slice file was edited since.
     pub(crate) pending_limit: Option<u64>,
+    /// How the driver holds the limit; None if the library does.
+    pub(crate) driver_limit: Option<DriverLimit>,
     /// The headroom: the amount withheld from the reported total.
     pub(crate) headroom: u64,
     /// Whether the headroom was learned from earlier runs.

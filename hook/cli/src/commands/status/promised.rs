@@ -37,6 +37,8 @@ impl Promised {
         let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
         let folder = self.folder(file.parent()?, user)?;
         let (budget, unused) = *folder.held.get(id)?;
+        // The slice file has the name of the start. A resize has renamed the promise.
+        let name = promises::file_name(budget, id)?;
         let meminfo = slice.meminfo.as_ref();
         let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
         // Another user's slice file may name any file as its meminfo, even a pipe without a writer.
@@ -55,7 +57,7 @@ impl Promised {
             unused: unused.get(),
             host_available: host.map(|host| host.available.get()),
             host_left: left,
-            file,
+            file: file.with_file_name(name),
         })
     }
 

@@ -6,7 +6,7 @@ use super::model::{DeviceStatus, ProcessStatus, RefusalsShown};
 use super::process::{FileId, Processes, Seen};
 use crate::runs::headroom_store;
 use gpuslice_config::ledger::{Kind, Record, Refusals};
-use gpuslice_config::slice::Slice;
+use gpuslice_config::slice::{DriverLimit, Slice};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use serde_json::{Map, Value};
@@ -98,6 +98,12 @@ pub(super) fn devices(
     devices
 }
 
+/// Returns how the driver holds a limit, if it does.
+fn driver_limit(slice: &Slice, uuid: DeviceUuid) -> Option<DriverLimit> {
+    let listed = slice.devices().find(|listed| listed.uuid == uuid)?;
+    listed.driver_limit.filter(|_| slice.enforce)
+}
+
 fn device(
     file: &Path,
     slice: &Slice,
@@ -112,6 +118,7 @@ fn device(
         device: Some(uuid.to_string()),
         unified: budget.and_then(|budget| budget.integrated),
         limit: budget.map(|budget| budget.memory.get()),
+        driver_limit: driver_limit(slice, uuid),
         headroom: budget.map_or(0, |budget| budget.headroom.get()),
         headroom_learned: headroom_store::is_learned(file, slice, uuid),
         ..DeviceStatus::default()

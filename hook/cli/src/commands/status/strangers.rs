@@ -1,5 +1,5 @@
 //! Slices of other users, as far as every user may know them: their names, owners and limits.
-//! Touches: the records of admission, which every user may read.
+//! Touches: the records of admission and the cgroups of processes, which every user may read.
 //!
 //! A user cannot read the slice file and ledger of another user's slice. The record with which the
 //! slice was admitted on a GPU says its name and its limits. It does not exist for slices on unified
@@ -7,9 +7,11 @@
 
 use super::model::{DeviceStatus, Fence, SliceStatus};
 use super::users::User;
-use crate::runs::{registry, tenancy};
+use crate::driver::limits;
+use crate::runs::{leaf, registry, tenancy};
 use crate::slice::current as current_slice;
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::cgroups;
 use gpuslice_host::slices::tenants::Tenant;
 use std::cell::OnceCell;
 
@@ -71,10 +73,21 @@ impl Strangers {
 /// The reason why the use of another user's slice is unknown.
 pub(super) const PRIVATE: &str = "its slice file can be read by its user and by root only";
 
+/// Returns what holds the limit of a run whose slice file is not readable. The driver does only for
+/// root's runs, and every user may see their cgroups.
+fn fence(tenant: &Tenant) -> Fence {
+    let owner = tenant.owner.filter(|_| tenant.uid == 0);
+    let cgroup = owner.and_then(|owner| cgroups::path_of(Some(owner.pid)).ok());
+    match limits::backend().filter(|_| cgroup.is_some_and(|path| leaf::is_below_a_run(&path))) {
+        Some(backend) => Fence::Driver(backend),
+        None => Fence::Preload,
+    }
+}
+
 /// Adds the name and the limits of a record to a slice whose files are not readable.
 pub(super) fn describe(tenant: &Tenant, status: &mut SliceStatus) {
     status.name.clone_from(&tenant.name);
-    status.fence = Fence::Preload;
+    status.fence = fence(tenant);
     let devices = tenant.devices.iter().map(|budget| DeviceStatus {
         device: Some(budget.uuid.to_string()),
         unified: Some(budget.integrated),

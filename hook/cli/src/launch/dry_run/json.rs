@@ -22,6 +22,7 @@ struct Plan {
     slice: Option<serde_json::Value>,
     promise: Option<u64>,
     limits: Vec<Limit>,
+    fence: Option<&'static str>,
     driver_queried: bool,
 }
 
@@ -64,6 +65,7 @@ impl Preview {
             slice: slice.transpose()?,
             promise: self.promise.as_ref().map(|(_, memory)| memory.get()),
             limits: limits.collect(),
+            fence: self.plan.writes_file().then(|| self.plan.fence.name()),
             driver_queried: self.is_queried,
         })
     }

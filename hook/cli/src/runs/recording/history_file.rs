@@ -3,6 +3,7 @@
 //! private folder.
 
 use super::RunStart;
+use super::limit_changes::{LimitChange, LimitChanges};
 use super::series::{Point, Series};
 use gpuslice_host::events::store::Store;
 use gpuslice_host::events::{Event, EventKind};
@@ -29,6 +30,7 @@ pub(crate) fn folder(events: &Path) -> PathBuf {
 pub(crate) struct RunHistory {
     pub(crate) run: RunStart,
     pub(crate) series: Series,
+    pub(crate) limits: LimitChanges,
     /// The run's end; None while it runs.
     pub(crate) end: Option<Event>,
 }
@@ -59,6 +61,10 @@ pub(crate) fn read(path: &Path) -> Option<RunHistory> {
     for line in lines {
         if let Some(point) = Series::read(line, devices) {
             history.series.push(point);
+        } else if let Some(change) = LimitChange::read(line, devices) {
+            let limits = history.run.devices.iter_mut().zip(&change.limits);
+            limits.for_each(|(device, limit)| device.limit = *limit);
+            history.limits.push(change);
         } else if let Ok(event) = serde_json::from_str::<Event>(line)
             && event.event == EventKind::End
         {
@@ -97,6 +103,7 @@ pub(crate) fn store(events: &Store, history: &RunHistory) -> io::Result<()> {
     }
     let mut text = serde_json::to_string(&history.run)?;
     text.push('\n');
+    text.extend(history.limits.all().iter().map(LimitChange::line));
     text.extend(history.series.points().iter().map(Series::line));
     text.extend(history.end.as_ref().map(Event::line));
     // Its mode lets only the owner read it.
@@ -157,21 +164,31 @@ impl LiveFile {
         })
     }
 
-    /// Adds the last point of a series.
-    pub(crate) fn add(&mut self, run: &RunStart, series: &Series, point: &Point) {
+    /// Adds the last point of a history.
+    pub(crate) fn add(&mut self, history: &RunHistory, point: &Point) {
+        self.write(history, &Series::line(point));
+    }
+
+    /// Adds the last change of a history's limits.
+    pub(crate) fn add_limits(&mut self, history: &RunHistory, change: &LimitChange) {
+        self.write(history, &change.line());
+    }
+
+    fn write(&mut self, history: &RunHistory, line: &str) {
         // The program may have removed the folder, or filled the file system.
-        let _ = self.file.write_all(Series::line(point).as_bytes());
+        let _ = self.file.write_all(line.as_bytes());
         self.lines = self.lines.saturating_add(1);
         if self.lines > LINES {
-            self.lines = series.points().len();
-            let _ = self.replace(run, series);
+            self.lines = history.series.points().len();
+            let _ = self.replace(history);
         }
     }
 
-    fn replace(&mut self, run: &RunStart, series: &Series) -> io::Result<()> {
-        let mut text = serde_json::to_string(run)?;
+    fn replace(&mut self, history: &RunHistory) -> io::Result<()> {
+        let mut text = serde_json::to_string(&history.run)?;
         text.push('\n');
-        text.extend(series.points().iter().map(Series::line));
+        text.extend(history.limits.all().iter().map(LimitChange::line));
+        text.extend(history.series.points().iter().map(Series::line));
         let folder = self.path.parent().unwrap_or(&self.path);
         let mut new = tempfile::Builder::new().append(true).tempfile_in(folder)?;
         new.write_all(text.as_bytes())?;

@@ -3,6 +3,7 @@
 //! Law: a run never fails, waits or is refused because something cannot be recorded.
 
 pub(crate) mod history_file;
+pub(crate) mod limit_changes;
 pub(crate) mod recorder;
 pub(crate) mod refusal_command;
 pub(crate) mod series;
@@ -62,7 +63,7 @@ pub(crate) struct LimitedDevice {
     pub(crate) index: u32,
     /// The name of the GPU.
     pub(crate) name: String,
-    /// The slice's limit.
+    /// The slice's limit: at the start or, once the run has been resized, the last one.
     pub(crate) limit: u64,
 }
 

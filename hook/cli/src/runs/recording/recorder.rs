@@ -4,6 +4,7 @@
 //! a lock that another process waits for.
 
 use super::history_file::{self, LiveFile, RunHistory};
+use super::limit_changes::limits_of;
 use super::refusal_command::RefusalCommand;
 use super::series::{Level, Point};
 use super::{RunStart, store_of, write};
@@ -116,12 +117,15 @@ impl Recorder {
         let snapshot = Snapshot::read_link(LEDGER, &mut self.place)?;
         let devices = self.history.run.devices.iter();
         let uuids: Vec<_> = devices.map(|one| one.device.parse().ok()).collect();
+        let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let before = limits_of(&self.history.run);
         for (uuid, limit) in snapshot.limits() {
             let index = uuids.iter().position(|known| *known == Some(uuid));
             if let Some(device) = index.and_then(|index| self.history.run.devices.get_mut(index)) {
                 device.limit = limit.get();
             }
         }
+        let after = limits_of(&self.history.run);
         let mut levels = vec![Level::default(); uuids.len()];
         for record in snapshot.slots() {
             let index = uuids
@@ -155,7 +159,11 @@ impl Recorder {
         for (known, level) in self.known.iter_mut().zip(&levels) {
             known.peak = known.peak.max(level.used);
         }
-        let at = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let changes = self.history.limits.add(at, before, after);
+        if let Some(live) = &mut self.live {
+            let each = changes.iter();
+            each.for_each(|change| live.add_limits(&self.history, change));
+        }
         let point = Point {
             at,
             devices: levels,
@@ -163,7 +171,7 @@ impl Recorder {
         if self.history.series.push(point.clone())
             && let Some(live) = &mut self.live
         {
-            live.add(&self.history.run, &self.history.series, &point);
+            live.add(&self.history, &point);
         }
         Ok(())
     }

@@ -1,84 +1,112 @@
-//! Admits another size of a running slice on GPUs with memory of their own, and records it.
-//! Touches: the folder of tenants and the lock on it; for root, the hook's lock.
-//! Law: the records of a card never promise less than the ledgers grant. A larger size is recorded
-//! before it is in force, and a smaller one afterwards.
+//! Admits another size of a running slice, and records it.
+//! Touches: the records of admission and the locks on them, each kind in a file of its own.
+//! Law: the records never promise less than the ledgers grant. A larger size is recorded before it
+//! is in force, and a smaller one afterwards.
 
-use crate::runs::tenancy::{self, Card};
-use crate::runs::tenant_folders::{Folders, Lock};
+mod container;
+mod promise;
+mod tenant;
+
+pub(crate) use container::ContainerSlice;
+pub(crate) use promise::RunPromise;
+
+use crate::runs::tenancy::Card;
+use container::ContainerAdmission;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use gpuslice_host::slices::admission::AdmissionError;
-use gpuslice_host::slices::records::DeviceBudget;
-use gpuslice_host::slices::resized;
-use gpuslice_host::slices::tenants::Tenant;
-use std::io;
-use std::path::Path;
+use promise::PromiseAdmission;
+use std::path::PathBuf;
+use tenant::TenantAdmission;
 
-/// The locks of admission, and the records read under them.
-pub(crate) struct Admission {
-    _lock: Lock<'static>,
-    own: Option<Tenant>,
-    others: Vec<Tenant>,
+/// Reasons why a size is not admitted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SizeError {
+    /// Other slices or the host need the memory.
+    #[error("no room: {0}")]
+    NoRoom(String),
+    /// The records cannot be read or written.
+    #[error("{0:#}")]
+    Unusable(anyhow::Error),
 }
 
-impl Admission {
-    /// Takes the locks. `simulated` is the state folder of a simulated machine. `record` is the file
-    /// in which the slice of the user `uid` is recorded; a slice without it is not on record.
-    pub(crate) fn begin(simulated: Option<&Path>, record: Option<&Path>, uid: u32) -> Admission {
-        let folders = Folders::of(simulated);
-        let lock = folders.lock();
-        let is_own = |tenant: &Tenant| Some(tenant.file.as_path()) == record && tenant.uid == uid;
-        let (own, others): (Vec<_>, Vec<_>) = folders.living().into_iter().partition(is_own);
-        Admission {
-            _lock: lock,
-            own: own.into_iter().next(),
-            others,
-        }
-    }
+/// The records in which a slice is counted.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// A run on GPUs with memory of their own.
+    Tenant {
+        /// The state folder of a simulated machine.
+        simulated: Option<PathBuf>,
+        /// The file in which the run is recorded; a run without it is not on record.
+        record: Option<PathBuf>,
+        /// The run's user.
+        uid: u32,
+    },
+    /// A run on unified memory.
+    Promise(RunPromise),
+    /// A container's slice, or a pod's.
+    Container(ContainerSlice),
+}
 
-    /// Checks whether a card has room for the slice with the size that is asked for. A slice that
-    /// was not admitted on this card, because its programs do not see it, needs no room there.
+impl Place {
+    /// Takes the locks of admission, and reads the records.
     ///
     /// # Errors
-    /// When the other slices leave less.
-    pub(crate) fn admit(&self, card: &Card) -> Result<(), AdmissionError> {
-        let counts = self.own.as_ref().is_none_or(|own| {
-            let mut devices = own.devices.iter();
-            devices.any(|budget| budget.uuid == card.uuid)
-        });
-        match tenancy::full(std::slice::from_ref(card), &self.others) {
-            Some(full) if counts => Err(full),
-            _ => Ok(()),
+    /// When a record that must be changed cannot be read.
+    pub(crate) fn lock(&self) -> Result<Admission<'_>, SizeError> {
+        Ok(match self {
+            Place::Tenant {
+                simulated,
+                record,
+                uid,
+            } => {
+                let (simulated, record) = (simulated.as_deref(), record.as_deref());
+                Admission::Tenant(TenantAdmission::begin(simulated, record, *uid))
+            }
+            Place::Promise(promise) => {
+                let admission = PromiseAdmission::begin(promise);
+                Admission::Promise(admission.map_err(SizeError::Unusable)?)
+            }
+            Place::Container(container) => {
+                let admission = ContainerAdmission::begin(container);
+                Admission::Container(Box::new(admission.map_err(SizeError::Unusable)?))
+            }
+        })
+    }
+}
+
+/// The locks of admission, and the records read under them.
+pub(crate) enum Admission<'a> {
+    Tenant(TenantAdmission),
+    Promise(PromiseAdmission<'a>),
+    Container(Box<ContainerAdmission<'a>>),
+}
+
+impl Admission<'_> {
+    /// Checks whether cards have room for the slice with the sizes that are asked for, all of them
+    /// larger than before.
+    ///
+    /// # Errors
+    /// When the other slices leave less, or this is not known.
+    pub(crate) fn admit(&self, cards: &[Card]) -> Result<(), SizeError> {
+        match self {
+            Admission::Tenant(admission) => admission.admit(cards),
+            Admission::Promise(admission) => admission.admit(cards),
+            Admission::Container(admission) => admission.admit(cards),
         }
     }
 
     /// Records the sizes of some cards. A record that is smaller than a lower limit stays: the slice
-    /// was started with --overcommit.
+    /// was admitted with overcommit.
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub(crate) fn record(&mut self, sizes: &[(DeviceUuid, Size)]) -> io::Result<()> {
-        let Some(own) = &mut self.own else {
-            return Ok(());
-        };
-        let budgets: Vec<DeviceBudget> = own
-            .devices
-            .iter()
-            .map(|budget| {
-                let size = sizes.iter().find(|(uuid, _)| *uuid == budget.uuid);
-                let memory = match size {
-                    None => budget.memory,
-                    Some((_, Size::Larger(size))) => *size,
-                    Some((_, Size::Smaller(size))) => budget.memory.at_most(*size),
-                };
-                DeviceBudget { memory, ..*budget }
-            })
-            .collect();
-        if budgets != own.devices {
-            resized::rewrite(own, &budgets)?;
-            own.devices = budgets;
+    pub(crate) fn record(&mut self, sizes: &[(DeviceUuid, Size)]) -> Result<(), SizeError> {
+        match self {
+            Admission::Tenant(admission) => admission.record(sizes),
+            Admission::Promise(admission) => admission.record(sizes),
+            Admission::Container(admission) => admission.record(sizes),
         }
-        Ok(())
+        .map_err(SizeError::Unusable)
     }
 }
 
@@ -89,4 +117,20 @@ pub(crate) enum Size {
     Larger(Bytes),
     /// The slice is limited to this size now.
     Smaller(Bytes),
+}
+
+impl Size {
+    /// The memory to record where this much is recorded.
+    fn after(self, recorded: Bytes) -> Bytes {
+        match self {
+            Size::Larger(size) => size,
+            Size::Smaller(size) => recorded.at_most(size),
+        }
+    }
+
+    /// The memory to record for a card.
+    fn of(sizes: &[(DeviceUuid, Size)], card: DeviceUuid, recorded: Bytes) -> Bytes {
+        let size = sizes.iter().find(|(uuid, _)| *uuid == card);
+        size.map_or(recorded, |(_, size)| size.after(recorded))
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Key {
 const SIZE: &str = "a size (\"12GiB\") or a number of bytes";
 
 /// All keys, in the order in which they are documented.
-pub(crate) static KEYS: [Key; 17] = [
+pub(crate) static KEYS: [Key; 19] = [
     Key {
         name: "memory",
         value: SIZE,
@@ -78,6 +78,16 @@ pub(crate) static KEYS: [Key; 17] = [
         option: Some("headroom"),
         set: |slice, value| {
             slice.options.headroom = Some(size(value, headroom)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "maximum",
+        value: SIZE,
+        meaning: "The largest limit that gpuslice resize may give the slice, which TOTAL shows from the start. Default: the GPU's memory, and TOTAL shows the limit.",
+        option: Some("maximum"),
+        set: |slice, value| {
+            slice.options.maximum = Some(size(value, limit)?);
             Ok(())
         },
     },
@@ -158,6 +168,16 @@ pub(crate) static KEYS: [Key; 17] = [
         option: Some("overcommit"),
         set: |slice, value| {
             slice.options.overcommit = flag(value)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "fence",
+        value: "\"auto\", \"driver\" or \"preload\"",
+        meaning: "What holds the limit: the driver, for a cgroup of the run, or the preloaded library. Default: auto, which is the driver where it can.",
+        option: Some("fence"),
+        set: |slice, value| {
+            slice.options.fence = Some(word(value)?);
             Ok(())
         },
     },

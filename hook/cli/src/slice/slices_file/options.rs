@@ -20,12 +20,13 @@ pub struct SliceFromFile {
 }
 
 /// The options that a slices file has in its keys.
-const DESCRIBED: [&str; 16] = [
+const DESCRIBED: [&str; 18] = [
     "memory",
     "device",
     "total",
     "present_as",
     "headroom",
+    "maximum",
     "reserve",
     "host_allowance",
     "managed",
@@ -33,6 +34,7 @@ const DESCRIBED: [&str; 16] = [
     "threshold",
     "page_cache",
     "page_cache_share",
+    "fence",
     "no_enforce",
     "name",
     "config",

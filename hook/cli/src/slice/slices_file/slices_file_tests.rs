@@ -13,6 +13,7 @@ device = { 1 = "8GiB", GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4 = 4294967296 }
 total = "device"
 present-as = "discrete"
 headroom = "512MiB"
+maximum = "20GiB"
 reserve = 0
 host-allowance = "4GiB"
 managed = "allow"
@@ -21,6 +22,7 @@ threshold = ["available=16GiB", "full=5"]
 page-cache = "drop-behind"
 page-cache-share = true
 overcommit = true
+fence = "preload"
 enforce = false
 command = ["vllm", "serve", "it's a model"]
 env = { HF_HOME = "/models", A_1 = "" }
@@ -42,7 +44,7 @@ fn every_key_becomes_the_option_of_its_name() {
         panic!("{slices:?}");
     };
     assert_eq!((chat.name(), chat.line), ("chat", 3));
-    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 22));
+    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 24));
     let options = &chat.options;
     assert_eq!(options.memory, Some(Bytes::gib(12)));
     let devices: Vec<_> = options.device.iter().map(|one| one.memory).collect();
@@ -50,6 +52,7 @@ fn every_key_becomes_the_option_of_its_name() {
     assert_eq!(options.total, Some(TotalChoice::Device));
     assert_eq!(options.present_as, Some(PresentAsChoice::Discrete));
     assert_eq!(options.headroom, Some(Headroom::Set(Bytes::mib(512))));
+    assert_eq!(options.maximum, Some(Bytes::gib(20)));
     assert_eq!(options.reserve, Some(Bytes::ZERO));
     assert_eq!(options.page_cache, Some(PageCacheChoice::DropBehind));
     assert_eq!(options.threshold.len(), 2);

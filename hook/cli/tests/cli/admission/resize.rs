@@ -140,7 +140,7 @@ fn a_size_that_does_not_fit_changes_nothing_and_names_the_holders() {
     let own = crate::support::member::own_name();
     let message = format!(
         "gpuslice: the slice holds 5.00 GiB on {CARD}, more than 4.00 GiB:\n  {own} (pid {})  5.00 \
-         GiB\n--wait SECONDS lowers the limit as its programs give memory back\n",
+         GiB\n--wait TIME lowers the limit as its programs give memory back\n",
         std::process::id()
     );
     assert_eq!((out.as_str(), err, status), ("", message, 1));
@@ -159,7 +159,7 @@ fn with_wait_the_limit_comes_down_as_memory_is_given_back() {
     }
     let mut command = gpuslice(
         &machine,
-        &["resize", "llama", "2GiB", "--wait=60", "--json"],
+        &["resize", "llama", "2GiB", "--wait=1min", "--json"],
     );
     let waiting = command.stdout(Stdio::piped()).spawn().unwrap();
     let reaches = |wanted: u64| {
@@ -177,7 +177,8 @@ fn with_wait_the_limit_comes_down_as_memory_is_given_back() {
     let expected = json!({
         "schema": 1, "name": "llama", "pid": child.id(), "resized": true, "error": null,
         "devices": [{
-            "device": GPU, "index": 0, "former_limit": 12 * GIB, "limit": 2 * GIB, "used": GIB,
+            "device": GPU, "index": 0, "former_limit": 12 * GIB, "limit": 2 * GIB,
+            "restart_limit": 12 * GIB, "used": GIB,
         }],
     });
     assert_eq!((report, done.status.code()), (expected, Some(0)));
@@ -212,9 +213,12 @@ fn recorded(machine: &Machine) -> u64 {
     record["devices"][0]["memory"].as_u64().unwrap()
 }
 
-#[test]
-fn a_killed_command_never_leaves_a_limit_above_the_record() {
-    let machine = card();
+/// Kills `gpuslice resize` of a slice of 12 GiB at any moment. `recorded` is what other slices count.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the sizes and pauses of 60 rounds"
+)]
+fn killed_at_any_moment(machine: &Machine, recorded: impl Fn() -> u64) {
     let (child, config) = machine.slice(&["--memory=12GiB", "--name=llama"]);
     let config = config.to_str().unwrap();
     let ledger = crate::support::member::ledger_of(config);
@@ -228,7 +232,7 @@ fn a_killed_command_never_leaves_a_limit_above_the_record() {
     let mut sizes = std::collections::BTreeSet::new();
     for round in 0..60u64 {
         let size = format!("{}GiB", 2 + round * 7 % 20);
-        let mut command = gpuslice(&machine, &["resize", "llama", &size]);
+        let mut command = gpuslice(machine, &["resize", "llama", &size]);
         let mut resizing = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -238,21 +242,40 @@ fn a_killed_command_never_leaves_a_limit_above_the_record() {
         std::thread::sleep(Duration::from_micros(700 * round));
         resizing.kill().unwrap();
         resizing.wait().unwrap();
-        let (limit, record) = (in_force(), recorded(&machine));
+        let (limit, record) = (in_force(), recorded());
         assert!(limit <= record, "round {round}: {limit} of {record}");
         sizes.insert(limit);
     }
     assert!(sizes.len() > 2, "some commands were carried out: {sizes:?}");
-    assert_eq!(resize(&machine, &["llama", "5GiB"]).2, 0);
-    assert_eq!((in_force(), recorded(&machine)), (5 * GIB, 5 * GIB));
+    assert_eq!(resize(machine, &["llama", "5GiB"]).2, 0);
+    assert_eq!((in_force(), recorded()), (5 * GIB, 5 * GIB));
     end(child);
+}
+
+#[test]
+fn a_killed_command_never_leaves_a_limit_above_the_record() {
+    let machine = card();
+    killed_at_any_moment(&machine, || recorded(&machine));
+    machine.is_empty("tenants");
+}
+
+#[test]
+fn a_killed_command_never_leaves_a_limit_above_the_one_promise() {
+    let machine = Machine::new(&HERE, "gb10");
+    killed_at_any_moment(&machine, || {
+        let [promised] = promised(&machine, "llama")[..] else {
+            panic!("{:?}", machine.records("promises"));
+        };
+        promised
+    });
+    machine.is_empty("promises");
 }
 
 #[test]
 fn what_cannot_be_resized_is_refused_with_its_reason() {
     let machine = card();
     let (one, _) = machine.slice(&["--memory=2GiB", "--name=twin"]);
-    let (two, _) = machine.slice(&["--memory=2GiB", "--name=headed", "--headroom=1GiB"]);
+    let (two, config) = machine.slice(&["--memory=2GiB", "--name=headed", "--headroom=1GiB"]);
     let refused = |words: &[&str], wanted: &str| {
         let (out, err, status) = resize(&machine, words);
         assert_eq!((out.as_str(), status), ("", 125), "{words:?}: {err}");
@@ -268,6 +291,14 @@ fn what_cannot_be_resized_is_refused_with_its_reason() {
         &["headed", "1GiB"],
         "1.00 GiB is not more than the slice's headroom of 1.00 GiB",
     );
+    // The slice is of another release: its limit cannot be changed.
+    let ledger = crate::support::member::ledger_of(config.to_str().unwrap());
+    let whole = std::fs::read(&ledger).unwrap();
+    let mut older = whole.clone();
+    older[8] -= 1;
+    std::fs::write(&ledger, older).unwrap();
+    refused(&["headed", "2GiB"], "the ledger has version 3, not 4");
+    std::fs::write(&ledger, whole).unwrap();
     let pid = one.id().to_string();
     let named = resize(&machine, &[&pid, "3GiB"]);
     assert_eq!(
@@ -276,14 +307,121 @@ fn what_cannot_be_resized_is_refused_with_its_reason() {
     );
     end(one);
     end(two);
-    let unified = Machine::new(&HERE, "gb10");
-    let (child, _) = unified.slice(&["--memory=8GiB", "--name=llama"]);
-    let (_, err, status) = resize(&unified, &["llama", "4GiB"]);
+}
+
+#[test]
+fn the_maximum_is_the_total_that_programs_see_and_the_end_of_resizes() {
+    let machine = card();
+    let gpuslice = HERE.executable().display().to_string();
+    let out = machine.state.path().join("documents").display().to_string();
+    let script = format!(
+        "echo started; {gpuslice} check --json >{out}; echo >{out}.1; read line; {gpuslice} check --json \
+         >{out}.2"
+    );
+    let options = ["--memory=8GiB", "--maximum=16GiB", "--name=llama"];
+    let mut command = machine.run(&options, &script);
+    let (child, _) = crate::support::start(command.stdin(Stdio::piped()));
+    crate::support::eventually("the first check", || {
+        Path::new(&format!("{out}.1")).exists()
+    });
+    let shows = |file: &str, limit: u64| {
+        let check: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        assert_eq!(check["consistent"], true, "{check}");
+        assert_eq!(check["slice"]["devices"][0]["limit"], limit);
+        let rows = check["rows"].as_array().unwrap();
+        // Answers of 32 bits are 4 GiB less a byte.
+        let amounts = |key: &str| -> Vec<u64> {
+            let amounts = rows.iter().filter_map(|row| row[key].as_u64());
+            amounts.filter(|amount| *amount >= 4 * GIB).collect()
+        };
+        let (totals, frees) = (amounts("total"), amounts("free"));
+        assert!(totals.len() > 50 && totals.iter().all(|total| *total == 16 * GIB));
+        assert!(frees.len() > 10 && frees.iter().all(|free| *free < limit));
+    };
+    shows(&out, 8 * GIB);
+    let (_, err, status) = resize(&machine, &["llama", "17GiB"]);
     assert!(
-        err.contains("it is on unified memory") && status == 125,
+        err.contains("17.00 GiB is more than the slice's maximum of 16.00 GiB"),
         "{err}"
     );
+    assert_eq!(status, 125);
+    assert_eq!(resize(&machine, &["llama", "12GiB"]).2, 0);
     end(child);
+    shows(&format!("{out}.2"), 12 * GIB);
+    let (_, err, status) = told(&mut machine.run(&["--memory=8GiB", "--maximum=4GiB"], "true"));
+    assert!(
+        err.contains("the limit of 8.00 GiB is more than --maximum 4.00 GiB"),
+        "{err}"
+    );
+    assert_eq!(status, 125);
+}
+
+/// The promised memory of a slice of unified memory, by the names of the promises.
+fn promised(machine: &Machine, name: &str) -> Vec<u64> {
+    let records = machine.records("promises");
+    let names = records
+        .iter()
+        .map(|file| file.file_name().unwrap().to_str().unwrap());
+    let own = names.filter(|file| file.ends_with(&format!(".{name}")));
+    own.map(|file| file.split('.').next().unwrap().parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn on_unified_memory_the_promise_follows_the_limit() {
+    let machine = Machine::new(&HERE, "gb10");
+    let (child, config) = machine.slice(&["--memory=40GiB", "--name=llama"]);
+    let (out, err, status) = resize(&machine, &["llama", "200GiB"]);
+    assert!(err.contains("has less: give at most"), "{out}{err}");
+    assert_eq!(status, 1);
+    let (_, err, _) = told(&mut machine.run(&["--memory=100GiB", "--name=second"], "echo started"));
+    assert!(err.contains("llama") && err.contains("40.00 GiB"), "{err}");
+    assert_eq!(resize(&machine, &["llama", "70GiB"]).2, 0);
+    assert_eq!(promised(&machine, "llama"), [70 * GIB]);
+    assert_eq!(limit(&machine, "llama").0, 70 * GIB);
+    // The guard and other readers are given the promise's own name.
+    let (out, ..) = told(&mut gpuslice(&machine, &["status", "--json", "llama"]));
+    let status: Value = serde_json::from_str(&out).unwrap();
+    let promise = &status["slices"][0]["promise"];
+    assert_eq!(promise["budget"], 70 * GIB);
+    assert!(Path::new(promise["file"].as_str().unwrap()).exists());
+    let (second, _) = machine.slice(&["--memory=20GiB", "--name=second"]);
+    let (_, err, status) = resize(&machine, &["llama", "110GiB"]);
+    assert!(
+        err.contains("does not fit on this host") && err.contains("second (pid "),
+        "{err}"
+    );
+    assert_eq!((status, promised(&machine, "llama")), (1, vec![70 * GIB]));
+    assert_eq!(resize(&machine, &["llama", "8GiB"]).2, 0);
+    assert_eq!(promised(&machine, "llama"), [8 * GIB]);
+    machine.starts(&["--memory=60GiB"]);
+    // The watcher knows the promise by the name of the start.
+    end(child);
+    end(second);
+    machine.is_empty("promises");
+    assert!(!config.exists());
+}
+
+#[test]
+fn programs_of_a_resized_slice_publish_what_they_spend() {
+    let machine = Machine::new(&HERE, "gb10");
+    let gpuslice = HERE.executable().display().to_string();
+    let out = machine.state.path().join("document").display().to_string();
+    let script = format!("echo started; read line; {gpuslice} check --json >{out}");
+    let mut command = machine.run(&["--memory=40GiB", "--name=llama"], &script);
+    let (child, _) = crate::support::start(command.stdin(Stdio::piped()).stderr(Stdio::piped()));
+    assert_eq!(resize(&machine, &["llama", "50GiB"]).2, 0);
+    let [promise] = &machine.records("promises")[..] else {
+        panic!("one promise");
+    };
+    assert_eq!(std::fs::read(promise).unwrap()[..8], [0; 8]);
+    let done = child.wait_with_output().unwrap();
+    let messages = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!messages.contains("cannot be written"), "{messages}");
+    let check: Value = serde_json::from_slice(&std::fs::read(out).unwrap()).unwrap();
+    assert_eq!(check["consistent"], true, "{check}");
+    assert_eq!(check["slice"]["devices"][0]["limit"], 50 * GIB);
+    machine.is_empty("promises");
 }
 
 #[test]

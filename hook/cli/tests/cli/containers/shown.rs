@@ -60,6 +60,7 @@ impl Host {
                 integrated: false,
             }],
             promised: None,
+            before_resize: None,
             containers: vec![Member {
                 id: id.to_owned(),
                 name: id.to_owned(),

@@ -36,6 +36,7 @@ fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
         sandbox: None,
         devices: Vec::new(),
         promised: None,
+        before_resize: None,
         containers: vec![member],
     };
     Registry::lock(&places).unwrap().write(&record).unwrap();

@@ -62,6 +62,7 @@ impl Host {
             sandbox: None,
             devices: memory.map(budget).into_iter().collect(),
             promised: None,
+            before_resize: None,
             containers: vec![member],
         };
         Registry::lock(&places).unwrap().write(&record).unwrap();
@@ -368,4 +369,11 @@ fn a_limit_of_the_driver_that_is_lower_is_named() {
         limit(other);
         said().is_healthy();
     }
+    // A run that was resized is compared by the limit in force.
+    limit("nvidia/0000:01:00.0/vidmem 4294967296\n");
+    let mut resize = HERE.gpuslice();
+    let resize = bench.machine.home.of(&mut resize);
+    let (_, err, status) = crate::support::told(resize.args(["resize", "llama", "4GiB"]));
+    assert_eq!((err.as_str(), status), ("", 0));
+    said().is_healthy();
 }

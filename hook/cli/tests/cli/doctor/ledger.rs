@@ -91,6 +91,21 @@ fn a_ledger_that_was_damaged_is_the_cause() {
 }
 
 #[test]
+fn a_ledger_of_another_release_is_named() {
+    let own = Own::new(&waits());
+    let mut bytes = fs::read(&own.ledger).unwrap();
+    bytes[8] -= 1;
+    fs::write(&own.ledger, bytes).unwrap();
+    let said = own.bench.about(&own.running);
+    said.is_warned_of("ledger-version");
+    assert!(
+        said.text.contains("the ledger has version 3, not 4"),
+        "{}",
+        said.text
+    );
+}
+
+#[test]
 fn impossible_numbers_in_a_ledger_are_the_cause() {
     let own = Own::new(&uses_gpu());
     let member = Member::of_ledger(own.ledger.to_str().unwrap());

@@ -20,12 +20,11 @@ use std::fs;
 use std::path::Path;
 
 /// The codes that cannot be set up here, with the reason. Unit tests hold their rules.
-const NOT_SET_UP: [(&str, &str); 4] = [
+const NOT_SET_UP: [(&str, &str); 3] = [
     (
         "other-processor",
         "another kind of processor would have to run it",
     ),
-    ("ledger-version", "there has been one version of the ledger"),
     ("kernel-too-old", "the kernel cannot be changed"),
     (
         "mps-daemon",

@@ -75,6 +75,49 @@ fn a_run_is_in_the_history_while_it_lasts_and_afterwards() {
 }
 
 #[test]
+fn the_history_of_a_resized_run_has_its_limits_over_time() {
+    let home = Home::new();
+    let mut program = Program::start(&home, &["--memory=4GiB", "--name=llama"]);
+    assert_eq!(program.allocates(1024), 0);
+    let limits = || {
+        let said = history(&home, &["llama"]);
+        let row = &said["runs"][0];
+        let limits = row["limits"].as_array().unwrap().iter();
+        let limits: Vec<u64> = limits
+            .map(|limit| limit[1].as_u64().unwrap() >> 30)
+            .collect();
+        (limits, row["devices"][0]["limit"].as_u64().unwrap() >> 30)
+    };
+    eventually("the first point is recorded", || {
+        let said = history(&home, &["llama"]);
+        said["runs"][0]["points"]
+            .as_array()
+            .is_some_and(|points| !points.is_empty())
+    });
+    assert_eq!(limits(), (vec![], 4));
+    for (size, expected) in [("8GiB", &[4, 8][..]), ("2GiB", &[4, 8, 2])] {
+        said(&home, &["resize", "llama", size]);
+        eventually("the change is recorded", || limits().0 == expected);
+    }
+    assert_eq!(limits(), (vec![4, 8, 2], 2));
+    let file = home.state.path().join("llama.svg");
+    let picture = || {
+        said(
+            &home,
+            &["history", "llama", "--plot", file.to_str().unwrap()],
+        );
+        let text = fs::read_to_string(&file).unwrap();
+        let line = text.lines().find(|line| line.contains("stroke-dasharray"));
+        line.unwrap().matches('V').count()
+    };
+    assert_eq!(picture(), 2, "the line of the limit has two steps");
+    program.ends();
+    awaited(&home, "end");
+    assert_eq!(limits(), (vec![4, 8, 2], 2));
+    assert_eq!(picture(), 2);
+}
+
+#[test]
 fn the_picture_has_the_limit_and_the_refusals_and_a_panel_for_each_slice() {
     let home = Home::new();
     for name in ["llama", "qwen"] {

@@ -48,6 +48,7 @@ fn record(places: &HostPaths, slice: &str, shared: bool, containers: Vec<Member>
             integrated: false,
         }],
         promised: None,
+        before_resize: None,
         containers,
     };
     registry.write(&record).unwrap();

@@ -41,7 +41,7 @@ fn devices_shows_the_limit_of_the_slice_beside_the_gpus_memory() {
     let [head, gpu] = words.as_slice() else {
         panic!("{out}");
     };
-    let expected = "INDEX CUDA UUID MEMORY USED IN SLICES LEFT TO GIVE SLICE KIND NAME";
+    let expected = "INDEX CUDA UUID MEMORY USED IN SLICES LEFT TO GIVE SLICE FENCE KIND NAME";
     assert_eq!(head.join(" "), expected);
     // The slice is the only one on its machine, and holds nothing yet.
     let gpu = gpu.join(" ");

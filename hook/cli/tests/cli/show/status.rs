@@ -136,7 +136,7 @@ fn who_holds_what_is_shown_while_it_is_held() {
     }]);
     let command = json!(["sh", "-c", "echo $GPUSLICE_CONFIG; read line"]);
     let device = json!({
-        "device": GPU, "limit": 8u64 << 30, "pending_limit": null, "headroom": 0,
+        "device": GPU, "limit": 8u64 << 30, "pending_limit": null, "driver_limit": null, "headroom": 0,
         "headroom_learned": false, "used": used, "left": 19u64 << 28, "driver_used": null,
         "by_kind": by_kind, "refusals": {"count": 2, "worst_short_by": 143 << 20},
         "processes": [{

@@ -1,11 +1,12 @@
 //! Creates a container's slice, or reports why it has none.
 //! Touches: everything below.
 
+mod fence;
 mod injection;
 
 pub(crate) mod unsliced;
 
-use crate::apply::{command, container, driver_limit, host_dirs};
+use crate::apply::{command, container, host_dirs};
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::plan::neighbours::{Admission, Candidate, HostUnread};
 use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
@@ -13,14 +14,16 @@ use crate::request::arguments::Arguments;
 use crate::request::spec::{self, Spec};
 use crate::request::spec_error::SpecError;
 use crate::request::state::State;
-use crate::request::{annotations, hook_sizes, toolkit_limit};
+use crate::request::{annotations, hook_sizes};
 use anyhow::{Context, bail};
+use gpuslice_config::slice::Fence;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::EventKind;
 use gpuslice_host::machine::devices::{self, Devices};
-use gpuslice_host::machine::policy::{self, DriverLimits, OnError, Policy};
+use gpuslice_host::machine::policy::{self, OnError, Policy};
 use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::gc;
+use gpuslice_host::slices::host_state;
 use gpuslice_host::slices::records::{self, Member, Registry};
 
 /// The decision about a container: its plan and its first process.
@@ -191,12 +194,15 @@ pub(crate) fn create(
     if known && stage == Stage::Container {
         return Ok(());
     }
-    if !known && stage == Stage::Runtime {
-        let budgets = &run.plan.devices;
-        let said = driver_limit::set(state.pid, budgets, run.devices, &policy, &given.paths);
-        run.report.lines.extend(said);
-        let raised = raised(&run.plan, &spec, &policy);
-        run.report.logged.extend(raised);
+    if stage == Stage::Container && run.plan.fence == Fence::Driver {
+        run.undo();
+        let why = "at createContainer the hook cannot ask the driver (run it at createRuntime)";
+        let error = PlanError::Fence(why.to_owned());
+        return Err(StageFailure::Refused(error.into()));
+    }
+    if stage == Stage::Runtime {
+        let held = run.raise_fence(state, &spec, known);
+        held.inspect_err(|_| run.undo())?;
     }
     if let (false, Some(note)) = (known, &run.plan.note) {
         let line = format!("{}: {note}", run.plan.name);
@@ -211,9 +217,7 @@ pub(crate) fn create(
             Ok(())
         }
         Err(error) => {
-            if let Err(left) = undo(&given.paths, &run.plan) {
-                run.report.lines.push(format!("{left:#}"));
-            }
+            run.undo();
             Err(error)
         }
     }
@@ -269,19 +273,6 @@ fn plan_for(
     }
 }
 
-/// The message for a limit of the driver that NVIDIA's toolkit replaces by a higher one.
-fn raised(plan: &ContainerPlan, spec: &Spec, policy: &Policy) -> Option<String> {
-    let limit = toolkit_limit::raised(spec, &plan.devices)?;
-    (policy.driver_limits != DriverLimits::Off).then(|| {
-        format!(
-            "{}: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to {limit} \
-             (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice (use gpuslice-runtime, \
-             which runs gpuslice-hook last)",
-            plan.name
-        )
-    })
-}
-
 /// Removes the record, and the files and mounts that were made.
 fn undo(paths: &HostPaths, plan: &ContainerPlan) -> anyhow::Result<()> {
     let registry = Registry::lock(paths)?;
@@ -305,6 +296,13 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Removes the record, and what was made.
+    fn undo(&mut self) {
+        if let Err(left) = undo(&self.given.paths, &self.plan) {
+            self.report.lines.push(format!("{left:#}"));
+        }
+    }
+
     /// Records the container if there is room for its slice, and prepares the host. Returns whether
     /// an earlier stage has already done so.
     fn admit(
@@ -343,7 +341,7 @@ impl Run<'_> {
             }
             Admission::New { record, note } => {
                 self.report.lines.extend(note);
-                record
+                *record
             }
         };
         given.crash_points.reached("admitted");
@@ -358,7 +356,7 @@ impl Run<'_> {
         });
         registry.write(&record).map_err(|error| on.by_host(error))?;
         given.crash_points.reached("recorded");
-        let promised = record.unified();
+        let promised = host_state::promised(paths, &record);
         self.plan.is_promised(promised, paths);
         match host_dirs::prepare(&self.plan, promised, paths, &given.crash_points) {
             Ok(lines) => self.report.lines.extend(lines),

@@ -41,6 +41,7 @@ pub(crate) fn record(
         sandbox: None,
         devices: Vec::new(),
         promised: None,
+        before_resize: None,
         containers: vec![Member {
             id: state.id.clone(),
             name: who.title(),

@@ -2,6 +2,6 @@
 //! Touches: the simulated driver of each branch, recordings, cgroups.
 
 mod branches;
-mod limit;
+pub(crate) mod limit;
 mod nvidia_libraries;
 mod recorded;

@@ -4,6 +4,8 @@
 //! Touches: workers in a slice, on a simulated RTX 3090. `GPUSLICE_LAW` sets how many programs each
 //! test runs (default: 100, which take 10 seconds).
 
+use crate::driver::limit::cgroups::Cgroup;
+use crate::driver::limit::{self, held};
 use gpuslice_config::ledger::Kind;
 use gpuslice_sim_machine::{Kind as Truly, ProcessTruth};
 use gpuslice_suite::slice::GIB;
@@ -11,20 +13,20 @@ use gpuslice_suite::worker::{Counted, GRANULE, Worker};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-const PROCESSES: usize = 8;
-const THREADS: usize = 4;
+pub(super) const PROCESSES: usize = 8;
+pub(super) const THREADS: usize = 4;
 /// How many numbers a thread has for its allocations and handles; `free` releases one of them.
-const THINGS: usize = 10;
+pub(super) const THINGS: usize = 10;
 /// The bytes by which a pool grows at a time, where there is room.
 const GROWTH: u64 = 32 << 20;
 /// The first limit is small enough that programs reach it.
-const LIMIT: u64 = 6 * GIB;
+pub(super) const LIMIT: u64 = 6 * GIB;
 /// The limits that are set later, in granules.
-const LIMITS: std::ops::Range<u64> = GIB / GRANULE..10 * GIB / GRANULE;
+pub(super) const LIMITS: std::ops::Range<u64> = GIB / GRANULE..10 * GIB / GRANULE;
 
 /// The act of one thread of one process.
 #[derive(Clone, Debug)]
-enum Act {
+pub(super) enum Act {
     Linear(u64),
     Pitch(u64, u64),
     Small(u64),
@@ -48,7 +50,7 @@ enum Act {
 
 /// One step of a program.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Does(usize, usize, usize, Act),
     /// Kills a process at any point of its work. Its next step starts a new process.
     Kill(usize),
@@ -58,7 +60,7 @@ enum Step {
     Look,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+pub(super) fn act() -> impl Strategy<Value = Act> {
     let large = (1u64 << 20) + 1..400 << 20;
     let granules = (1u64..150).prop_map(|granules| granules * GRANULE);
     let thing = 0..THINGS;
@@ -99,7 +101,7 @@ fn program() -> impl Strategy<Value = Vec<Step>> {
 
 impl Act {
     /// Whether memory may come from a pool.
-    fn is_of_pools(&self) -> bool {
+    pub(super) fn is_of_pools(&self) -> bool {
         matches!(self, Act::Async(_) | Act::FromPool(..))
     }
 
@@ -139,22 +141,48 @@ impl Act {
 }
 
 /// The processes of a program, and the slice that they are in.
-struct Play {
-    slice: Counted,
-    processes: [Option<Worker>; PROCESSES],
+pub(super) struct Play {
+    pub(super) slice: Counted,
+    pub(super) processes: [Option<Worker>; PROCESSES],
     /// Requests for pool memory that may still be open.
     growing: u64,
     /// The limit in force.
-    limit: u64,
+    pub(super) limit: u64,
+    /// The cgroup for which the driver holds the limit, if it does.
+    held_by_driver: Option<Cgroup>,
 }
 
 impl Play {
-    fn step(&mut self, step: &Step) {
+    pub(super) fn new() -> Play {
+        Play {
+            slice: Counted::new("rtx3090", LIMIT),
+            processes: Default::default(),
+            growing: 0,
+            limit: LIMIT,
+            held_by_driver: None,
+        }
+    }
+
+    /// A slice whose limit the driver holds for a cgroup, in which all processes are.
+    fn held(scenario: &str, cgroup: Cgroup) -> Play {
+        let slice = Counted::with(scenario, &held::keys(&cgroup, LIMIT));
+        let folder = cgroup.folder.display().to_string();
+        let _ = limit::set(&slice, &folder, "6GiB").clean();
+        Play {
+            slice,
+            held_by_driver: Some(cgroup),
+            ..Play::new()
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step) {
         match step {
             Step::Does(process, thread, thing, act) => {
                 let (place, slice) = (&mut self.processes[*process], &self.slice);
+                let cgroup = self.held_by_driver.as_ref();
                 let worker = place.get_or_insert_with(|| {
-                    let mut worker = slice.idle();
+                    let idle = |cgroup| held::idle(cgroup, slice);
+                    let mut worker = cgroup.map_or_else(|| slice.idle(), idle);
                     // Without room for a context the start fails, and so do the later steps. The
                     // law still holds.
                     worker.code("start 0");
@@ -185,7 +213,11 @@ impl Play {
     /// afterwards, and the excess is returned before the request is answered. So each open request
     /// may exceed the limit by one growth.
     fn within_the_limit(&self) {
-        let calls = self.growing.min((PROCESSES * THREADS) as u64);
+        let calls = match &self.held_by_driver {
+            None => self.growing.min((PROCESSES * THREADS) as u64),
+            // The driver's own limit is exceeded by nothing.
+            Some(_) => 0,
+        };
         let (held, limit) = (self.slice.held(), self.limit);
         assert!(held <= limit + calls * GROWTH, "{held} of {limit} are held");
     }
@@ -211,11 +243,24 @@ impl Play {
         // CUDA's free memory agrees with the ledger's sum, to the byte.
         let info = self.processes.iter_mut().flatten().find_map(|worker| {
             let answer = worker.ask("!info");
-            (answer[0] == 0).then(|| answer[1].cast_unsigned())
+            (answer[0] == 0).then(|| [answer[1], answer[2]].map(i64::cast_unsigned))
         });
-        if let Some(free) = info {
-            assert_eq!(free, self.limit - counted);
+        if let Some(shown) = info {
+            assert_eq!(shown, [self.limit - counted, self.limit]);
         }
+    }
+
+    /// Asserts that nothing is held or counted once all processes are gone.
+    pub(super) fn end(mut self) {
+        self.look();
+        for process in &mut self.processes {
+            drop(process.take());
+        }
+        self.slice.buried(0);
+        assert_eq!(self.slice.held(), 0);
+        let mut next = self.slice.worker();
+        let context = self.slice.held();
+        assert_eq!(next.free(), self.limit - context, "no memory stays counted");
     }
 
     /// Asserts that a process holds what its record in the ledger says.
@@ -253,29 +298,24 @@ impl Play {
     }
 }
 
-fn runs(program: &[Step]) {
-    let mut play = Play {
-        slice: Counted::new("rtx3090", LIMIT),
-        processes: Default::default(),
-        growing: 0,
-        limit: LIMIT,
-    };
+fn runs(mut play: Play, program: &[Step]) {
     for step in program {
         play.step(step);
     }
-    play.look();
-    for process in &mut play.processes {
-        drop(process.take());
-    }
-    play.slice.buried(0);
-    assert_eq!(play.slice.held(), 0);
-    let mut next = play.slice.worker();
-    let context = play.slice.held();
-    assert_eq!(next.free(), play.limit - context, "no memory stays counted");
+    play.end();
 }
 
 /// Runs random programs, with or without requests for pool memory.
 fn whatever_programs_do(of_pools: bool) {
+    let wanted = move |step: &Step| match step {
+        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
+        _ => true,
+    };
+    run_all(wanted, |program| runs(Play::new(), program));
+}
+
+/// Runs random programs of the steps that are wanted.
+fn run_all(wanted: impl Fn(&Step) -> bool + 'static, runs: impl Fn(&[Step])) {
     let asked = std::env::var("GPUSLICE_LAW").ok();
     let cases = asked.and_then(|cases| cases.parse().ok()).unwrap_or(100);
     let config = Config {
@@ -284,12 +324,8 @@ fn whatever_programs_do(of_pools: bool) {
         failure_persistence: None,
         ..Config::default()
     };
-    let wanted = move |step: &Step| match step {
-        Step::Does(_, _, _, act) => of_pools || !act.is_of_pools(),
-        _ => true,
-    };
     let programs = program().prop_map(move |mut program| {
-        program.retain(wanted);
+        program.retain(&wanted);
         program
     });
     let mut runner = TestRunner::new(config);
@@ -308,4 +344,19 @@ fn the_ledger_holds_what_the_driver_holds_whatever_programs_do() {
 #[test]
 fn without_pools_not_a_byte_more_than_the_limit_is_ever_held() {
     whatever_programs_do(false);
+}
+
+/// The driver does not count managed memory as its device's, and a limit that is set in the ledger is
+/// held by the library.
+#[test]
+fn the_ledger_counts_what_the_driver_holds_where_the_driver_refuses() {
+    let wanted =
+        |step: &Step| !matches!(step, Step::Resize(_) | Step::Does(_, _, _, Act::Managed(_)));
+    for scenario in [limit::DMEM, limit::MISC] {
+        run_all(wanted, |program| {
+            if let Some(cgroup) = Cgroup::new("law") {
+                runs(Play::held(scenario, cgroup), program);
+            }
+        });
+    }
 }

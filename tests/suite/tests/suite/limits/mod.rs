@@ -10,3 +10,4 @@ mod idle_memory;
 mod kills;
 mod law;
 mod resize;
+mod resizes;

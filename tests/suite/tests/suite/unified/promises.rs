@@ -44,6 +44,13 @@ impl Promised {
         write(&self.folder.path().join(name), contents);
     }
 
+    /// Renames this slice's own promise, as a resize does.
+    fn is_renamed(&mut self, budget: u64) {
+        let new = self.folder.path().join(format!("{budget}.own"));
+        std::fs::rename(&self.own, &new).unwrap();
+        self.own = new;
+    }
+
     /// The bytes that this slice's own promise file reports as spent.
     fn spent(&self) -> u64 {
         let contents = std::fs::read(&self.own).unwrap();
@@ -91,6 +98,74 @@ fn a_slice_says_what_it_has_spent_and_what_it_has_given_back() {
     promised.slice.buried(1);
     worker.free();
     assert_eq!(promised.spent(), CONTEXT);
+}
+
+#[test]
+fn a_slice_finds_its_promise_after_a_resize_has_renamed_it() {
+    let mut promised = Promised::new(40 * GIB);
+    let mut worker = promised.slice.worker();
+    for limit in [60 * GIB, 30 * GIB] {
+        // A larger limit is promised before it is in force, and a smaller one afterwards.
+        let larger = worker.info().total < limit;
+        if larger {
+            promised.is_renamed(limit);
+        }
+        assert!(promised.slice.resize(limit));
+        if !larger {
+            promised.is_renamed(limit);
+        }
+        worker.must(&format!("alloc 0 {}", 20 * GIB));
+        assert_eq!(promised.spent(), 20 * GIB + CONTEXT);
+        let said = worker.info();
+        assert_eq!((said.total, said.free), (limit, limit - 20 * GIB - CONTEXT));
+        // Its own promise takes no memory from it: only the host's memory limits it here.
+        let more = promised.spare().saturating_sub(limit - 20 * GIB - CONTEXT);
+        promised
+            .slice
+            .simulator(&["host", &format!("+{}", more + GIB)]);
+        is_free(&mut worker, limit - 21 * GIB - CONTEXT);
+        promised
+            .slice
+            .simulator(&["host", &format!("-{}", more + GIB)]);
+        worker.must("free 0");
+        assert_eq!(promised.spent(), CONTEXT);
+    }
+}
+
+#[test]
+fn a_neighbours_promise_counts_at_every_moment_of_its_resizes() {
+    let promised = Promised::new(60 * GIB);
+    // The kernel lists so many promises in several parts.
+    for number in 0..100 {
+        promised.neighbour(&format!("{}.a-long-name-{number}", 1 << 20), &spent(0));
+    }
+    let sizes = [20 * GIB, 30 * GIB];
+    let place = |size: u64| promised.folder.path().join(format!("{size}.other"));
+    write(&place(sizes[0]), &spent(0));
+    let mut worker = promised.slice.worker();
+    promised.slice.simulator(&["host", "+60GiB"]);
+    let others = 100 << 20;
+    let [most, least] = sizes.map(|size| promised.spare() - others - size);
+    std::thread::scope(|scope| {
+        let resizing = scope.spawn(|| {
+            for turn in 0..200 {
+                let [from, to] = [sizes[turn % 2], sizes[(turn + 1) % 2]];
+                std::fs::rename(place(from), place(to)).unwrap();
+                // A listing in which this happens is made again, up to three times.
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        let mut answers = 0;
+        while !resizing.is_finished() {
+            let free = worker.free();
+            assert!(
+                free <= most && free + STEP > least,
+                "{free} of {least} to {most}"
+            );
+            answers += 1;
+        }
+        assert!(answers > 100, "{answers}");
+    });
 }
 
 #[test]

@@ -9,6 +9,8 @@ use crate::commands::doctor::process::root::For;
 use crate::slice::ledger as slice_ledger;
 use gpuslice_config::ledger::{LedgerError, MAX_SIZE, Snapshot};
 use gpuslice_config::slice::Slice;
+use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_config::words::units::Bytes;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -30,6 +32,19 @@ struct Contents {
 /// Returns the path of the ledger of a process's slice.
 pub(super) fn path(case: &Case<'_>) -> Option<PathBuf> {
     slice_ledger::path(&case.slice.file, case.slice.slice()?)
+}
+
+/// Returns the limits that were set in the ledger since the start of the slice.
+pub(super) fn limits(case: &Case<'_>) -> Vec<(DeviceUuid, Bytes)> {
+    let mut bytes = vec![0; MAX_SIZE];
+    let (root, creds) = (&case.process.root, case.process.creds);
+    let read = path(case).map(|path| {
+        root.with_path(&path, creds, |path| {
+            let snapshot = Snapshot::read(path, &mut bytes);
+            snapshot.map_or_else(|_| Vec::new(), |it| it.limits().collect())
+        })
+    });
+    read.and_then(Result::ok).unwrap_or_default()
 }
 
 /// Adds the findings about the ledger.

@@ -1,7 +1,7 @@
 //! Checks the settings of a slice that do not break it.
-//! Touches: the log file's folder; the driver's limit of a cgroup, by reading its file.
+//! Touches: the log file's folder; the driver's limit of a cgroup, and the ledger, by reading them.
 
-use super::Case;
+use super::{Case, ledger};
 use crate::base::text::escaped_path;
 use crate::commands::doctor::codes::Code;
 use crate::commands::doctor::finding::Finding;
@@ -100,6 +100,10 @@ fn driver_limit(case: &Case<'_>, slice: &Slice) -> Option<Finding> {
         region.starts_with("nvidia/").then_some(Bytes::new(limit))
     });
     let lowest = limits.min()?;
+    let mut slice = *slice;
+    for (uuid, limit) in ledger::limits(case) {
+        slice.set_limit(uuid, limit);
+    }
     let own = slice.devices().filter_map(|listed| listed.memory);
     let own = own.chain(slice.memory).min()?;
     (lowest < own).then(|| {

@@ -1,0 +1,183 @@
+//! What holds the limit of a container: the driver where it can, otherwise the library. By the hook
+//! and by the wrapper, on machines of every kind, the limit is the same, and every API reports it.
+
+use super::driver_limits::{DMEM, MISC, limited, machine, with_toolkit};
+use gpuslice_containers::bundle::Oci;
+use gpuslice_containers::check::Check;
+use gpuslice_containers::engine::Engine;
+use gpuslice_containers::host::Host;
+use gpuslice_containers::place;
+use gpuslice_containers::ready::ready;
+use gpuslice_containers::slice::{GIB, assert_nothing_left};
+use serde_json::{Value, json};
+
+/// Machines, what holds a slice there, and why it is not the driver.
+const MACHINES: [(&str, &str, &str); 5] = [
+    ("rtx3090", "preload", "its driver limits no cgroups"),
+    (DMEM, "driver", "dmem"),
+    (MISC, "driver", "misc"),
+    ("h200-mig@615", "preload", "it is a MIG instance"),
+    ("gb10@615", "preload", "it shares the host's memory"),
+];
+
+const SLEEPS: [&str; 2] = ["/usr/bin/sleep", "1000000"];
+const NAME: &str = "limited";
+
+/// The two ways to a slice: the hook in config.json, and the runtime that adds the hook.
+fn ways(host: &Host) -> [Oci<'_>; 2] {
+    [
+        Oci::new(host, "runc", "createRuntime"),
+        Oci::without_hooks(host, "gpuslice-runtime"),
+    ]
+}
+
+/// Starts a container of 6 GiB with this fence, if one is given. `own_namespace`: it has a cgroup
+/// namespace of its own, as Docker and Podman give it.
+fn start(
+    host: &Host,
+    oci: &Oci<'_>,
+    gpu: &'static str,
+    fence: Option<&str>,
+    own_namespace: bool,
+) -> (i32, String) {
+    let (spec, mut config) = limited(host, oci, gpu, &SLEEPS);
+    if own_namespace {
+        let namespaces = config["linux"]["namespaces"].as_array_mut();
+        namespaces.expect("a list").push(json!({"type": "cgroup"}));
+    }
+    if let Some(fence) = fence {
+        config["annotations"]["gpuslice.io/fence"] = json!(fence);
+    }
+    oci.prepare_as(&spec, &config);
+    let done = oci.run(NAME);
+    (done.code, done.out + &done.err)
+}
+
+fn status(host: &Host) -> Value {
+    let said = host.sh("gpuslice status --json").out;
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn every_api_shows_the_limit_of_a_container_whatever_holds_it() {
+    if !ready() {
+        return;
+    }
+    for (gpu, fence, _) in MACHINES {
+        let host = machine(gpu);
+        for (way, mut oci) in ["hook", "wrapper"].into_iter().zip(ways(&host)) {
+            let case = format!("{gpu}, {way}");
+            let (code, said) = start(&host, &oci, gpu, None, way == "hook");
+            assert_eq!(code, 0, "{case}: {said}");
+            let check = Check::run(&oci, NAME);
+            assert!(check.consistent(), "{case}: {}", check.json());
+            assert_eq!(check.json()["slice"]["fence"], fence, "{case}");
+            if !gpu.contains("mig") {
+                assert_eq!(check.totals(), [6 * GIB], "{case}: {}", check.json());
+            }
+            let log = oci.exec(
+                NAME,
+                &[
+                    "/usr/bin/env",
+                    "GPUSLICE_LOG=info",
+                    "/opt/gpuslice",
+                    "check",
+                ],
+            );
+            let line = "the driver holds the limit of this process's cgroup";
+            assert_eq!(log.err.contains(line), fence == "driver", "{case}: {log:?}");
+            let status = status(&host);
+            assert_eq!(status["slices"][0]["fence"], fence, "{case}: {status}");
+            oci.remove(NAME);
+            assert_nothing_left(&host);
+        }
+    }
+}
+
+#[test]
+fn a_container_that_asks_for_the_driver_is_refused_where_it_cannot_be() {
+    if !ready() {
+        return;
+    }
+    for (gpu, fence, why) in MACHINES {
+        let host = machine(gpu);
+        for (way, mut oci) in ["hook", "wrapper"].into_iter().zip(ways(&host)) {
+            let case = format!("{gpu}, {way}");
+            let (code, said) = start(&host, &oci, gpu, Some("driver"), false);
+            assert_eq!(code == 0, fence == "driver", "{case}: {said}");
+            assert!(code == 0 || said.contains(why), "{case}: {said}");
+            oci.remove(NAME);
+            assert_nothing_left(&host);
+        }
+    }
+}
+
+#[test]
+fn a_container_cannot_choose_another_fence_than_the_policys() {
+    if !ready() {
+        return;
+    }
+    for (policy, asked, fence) in [
+        ("preload", None, Some("preload")),
+        ("preload", Some("driver"), None),
+        ("driver", Some("preload"), Some("driver")),
+    ] {
+        let host = machine(DMEM);
+        host.sh(&format!(
+            "echo 'fence = \"{policy}\"' >>/etc/gpuslice/config.toml"
+        ))
+        .ok();
+        let mut oci = Oci::new(&host, "runc", "createRuntime");
+        let (code, said) = start(&host, &oci, DMEM, asked, false);
+        assert_eq!(code == 0, fence.is_some(), "{policy}: {said}");
+        if let Some(fence) = fence {
+            let check = Check::run(&oci, NAME);
+            assert_eq!(check.json()["slice"]["fence"], fence, "{policy}");
+        }
+        oci.remove(NAME);
+        assert_nothing_left(&host);
+    }
+}
+
+/// Where NVIDIA's toolkit sets a higher limit after the hook, the driver does not hold the slice.
+#[test]
+fn a_limit_that_nvidias_toolkit_raises_is_held_by_the_library() {
+    if !ready() {
+        return;
+    }
+    let host = machine(DMEM);
+    let stand_in = std::fs::read(place::package().join("nvidia-memory-limits.py"));
+    host.write("/usr/bin/nvidia-cdi-hook", stand_in.expect("the stand-in"));
+    host.sh("chmod 755 /usr/bin/nvidia-cdi-hook").ok();
+    for (fence, theirs, held_by) in [
+        (None, "8192", Some("preload")),
+        (Some("driver"), "8192", None),
+        // A lower limit makes the slice smaller, and the driver holds it.
+        (Some("driver"), "4096", Some("driver")),
+    ] {
+        let mut oci = Oci::new(&host, "runc", "createRuntime");
+        oci.hooks = with_toolkit(DMEM, false);
+        let (spec, mut config) = limited(&host, &oci, DMEM, &SLEEPS);
+        for name in ["REQUEST", "LIMIT"] {
+            let env = config["process"]["env"].as_array_mut().expect("it");
+            env.push(json!(format!("NVIDIA_GPU_MEMORY_{name}={theirs}")));
+        }
+        if let Some(fence) = fence {
+            config["annotations"]["gpuslice.io/fence"] = json!(fence);
+        }
+        oci.prepare_as(&spec, &config);
+        let done = oci.run(NAME);
+        let case = format!("{fence:?}, {theirs} MiB: {done:?}");
+        assert_eq!(done.code == 0, held_by.is_some(), "{case}");
+        match held_by {
+            Some(held_by) => {
+                let check = Check::run(&oci, NAME);
+                assert!(check.consistent(), "{case}: {}", check.json());
+                assert_eq!(check.json()["slice"]["fence"], held_by, "{case}");
+            }
+            None => assert!(case.contains("raises the driver's limit"), "{case}"),
+        }
+        oci.remove(NAME);
+        assert_nothing_left(&host);
+    }
+}
