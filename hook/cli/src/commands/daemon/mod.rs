@@ -77,8 +77,8 @@ preload reaches, static and Go programs, and for what was killed.
 
 The guard is a process of its own, gpusliced --guard, which the service gpuslice-guard starts:
   [guard]
-  memory = \"warn\"              on unified memory: warn, or act (drop caches, SIGTERM, SIGKILL), or
-                               off, when the host runs short
+  memory = \"warn\"              when the host runs short of memory: warn, act (drop caches, SIGTERM,
+                               SIGKILL), off (default: warn if a GPU shares the host's memory)
   reserve = \"8GiB\"             the memory to keep available (default: that of config.toml)
   bypass = \"warn\"              the highest step against a process that holds memory beyond its
                                slice: off, warn, deny (new GPU opens), terminate, kill

@@ -241,7 +241,7 @@ fn ten_hours_of_serving_cause_no_action() {
 }
 
 #[test]
-fn a_program_of_the_host_that_is_not_listed_is_left_alone_and_named_to_nobody() {
+fn a_program_of_the_host_that_is_not_listed_is_left_alone_and_nobody_is_named() {
     let culprit = Group {
         rate: 2.0 * GIB,
         ..Group::host(2.0, false)

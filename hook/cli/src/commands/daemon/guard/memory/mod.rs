@@ -1,5 +1,5 @@
 //! The last line of a machine with unified memory: acts on who takes too much, before the machine
-//! stops to respond.
+//! stops responding.
 //! Touches: everything that `watch` touches.
 
 pub(super) mod candidate;

@@ -61,7 +61,7 @@ const STEADY: Duration = Duration::from_millis(50);
 const NEAR: Duration = Duration::from_millis(10);
 /// The interval below the reserve.
 const BELOW: Duration = Duration::from_millis(5);
-/// A shortage that lasts less is a burst whose memory is back at once. It sends no signal.
+/// A shortage that lasts less is a burst that gives its memory back at once. It sends no signal.
 const SURE: Duration = Duration::from_millis(10);
 /// The slope is that of this time.
 const SPAN: Duration = Duration::from_millis(200);

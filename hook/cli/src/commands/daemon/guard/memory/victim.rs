@@ -1,4 +1,4 @@
-//! Chooses the process group that is made to give memory back.
+//! Chooses the slice or program that is made to give memory back.
 //! Touches: its arguments.
 //! Law: a slice that is within its promise is never chosen, and a process outside the slices only if
 //! the operator's list allows it.

@@ -1,4 +1,4 @@
-//! The watching thread: samples the host's memory, and acts before the machine stops to respond.
+//! The watching thread: samples the host's memory, and acts before the machine stops responding.
 //! Touches: the host's meminfo and pressure files, processes through their candidates, standard error.
 //! Law: after its start this thread allocates nothing, opens nothing and waits for nobody. The
 //! surveying thread makes candidates for it and takes away old ones, over channels of fixed size.
