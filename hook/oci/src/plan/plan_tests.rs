@@ -483,7 +483,10 @@ fn a_container_that_the_driver_cannot_hold_is_refused_if_that_is_asked_for() {
     assert!(here.refused(&asks).contains("this host's policy"));
     let here = Case { policy: "", ..here };
     let percent = [&asks[..], &[("gpuslice.io/total", "device")]].concat();
-    assert!(here.refused(&percent).contains("the device's total"));
+    assert!(
+        here.refused(&percent)
+            .contains("not the total that it asks for")
+    );
     let pod = [POD, &asks, &[("gpuslice.io/share", "pod")]].concat();
     assert!(here.refused(&pod).contains("a pod's containers share"));
     let wrong = [asks[0], ("gpuslice.io/fence", "kernel")];

@@ -175,9 +175,10 @@ fn who_fills_the_memory_is_ended_before_the_kernel_kills() {
     let mirror = Mirror::start(&group, meminfo);
     let quiet = format!("quiet{}", std::process::id());
     let mut quiet = python(&quiet, &group, "x = bytearray(1 << 26); sys.stdin.read()");
-    // It takes 1 MiB at a time until it is ended; the guard has some time to find it.
-    let code =
-        "import time; time.sleep(2)\nx = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))";
+    // It takes up to 200 MiB in a second until it is ended. A Spark's collapse takes as long from twice
+    // the reserve to a quarter of it.
+    let code = "import time\nx = []\nwhile True:\n  x.append(bytearray(b'x') * (1 << 20))\n  \
+                time.sleep(0.005)";
     let mut fills = python(&name, &group, code);
     let start = Instant::now();
     let ended = fills.wait().unwrap();
