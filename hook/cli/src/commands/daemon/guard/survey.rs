@@ -32,7 +32,7 @@ const OFTEN: Duration = Duration::from_millis(500);
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The shortest and the longest time between snapshots for which there is no reason.
 const IDLE: Duration = Duration::from_secs(5);
-const LONGEST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(60);
 /// Between these, snapshots without a reason take this part of a core: one in two thousand.
 const SHARE: u32 = 2000;
 /// The state is written again at least this often, in seconds.
