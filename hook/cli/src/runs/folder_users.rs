@@ -2,6 +2,7 @@
 //! Touches: /proc; the folder, for the name of its ledger.
 
 use crate::runs::process::Process;
+use gpuslice_host::machine::environment;
 use nix::unistd::{Pid, geteuid};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +17,7 @@ pub(crate) fn another_user(folder: &Path) -> Option<Process> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .find_map(|pid| {
             // Processes of other users cannot be read, but they cannot enter the folder either.
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let environment = environment::of(pid).ok()?;
             let uses = uses(pid, &environment, folder, ledger.as_ref());
             uses.then(|| Process::open(Pid::from_raw(pid)).ok())?
         })

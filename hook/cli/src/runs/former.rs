@@ -6,6 +6,7 @@
 
 use crate::runs::{folder_users, run_dir};
 use gpuslice_config::words::paths;
+use gpuslice_host::machine::environment;
 use gpuslice_host::machine::process::ProcessId;
 use nix::unistd::Pid;
 use std::ffi::OsStr;
@@ -64,7 +65,7 @@ fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(move |pid| *pid != own).filter_map(|pid| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let environment = environment::of(pid).ok()?;
         let mut variables = environment.split(|byte| *byte == 0);
         let file = variables.find_map(|variable| {
             variable
