@@ -24,6 +24,10 @@ pub(crate) enum Outcome {
     Refused(Refusal),
 }
 
+/// How often a request is tried again because the limit was changed meanwhile. `gpuslice resize`
+/// takes a lock and milliseconds for each change.
+const TRIES: u32 = 64;
+
 impl Account {
     /// Claims memory. A refusal is not recorded yet.
     #[inline]
@@ -38,21 +42,28 @@ impl Account {
         if self.is_held_by_driver(kind) {
             return self.count(bytes, kind);
         }
+        match self.claim_once(request, bytes, kind) {
+            Some(outcome) => outcome,
+            None => self.claim_again(request, bytes, kind),
+        }
+    }
+
+    /// Claims memory with one reading of the limit. Returns `None`, with the bytes still claimed, if
+    /// the limit was changed before the claim could be seen.
+    #[inline(always)]
+    fn claim_once(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Option<Outcome> {
         let Reading { budget, set } = self.budget();
         let enforced = self.slice.enforces();
         let mut charge = Bytes::ZERO;
         if enforced && self.unified() {
             charge = match self.check_host(&budget, request) {
                 Ok(charge) => charge,
-                Err(refusal) => return Outcome::Refused(refusal),
+                Err(refusal) => return Some(Outcome::Refused(refusal)),
             };
         }
         let limit = admit::claim_limit(&budget, charge, enforced);
-        match self.ledger.claim(self.listed, bytes, kind, limit) {
-            // The limit may have been lowered before these bytes could be seen.
-            Claim::Granted if self.ledger.limit(self.listed) != set => {
-                self.claim_again(request, bytes, kind)
-            }
+        Some(match self.ledger.claim(self.listed, bytes, kind, limit) {
+            Claim::Granted if self.ledger.limit(self.listed) != set => return None,
             Claim::Granted => {
                 self.changed();
                 if !enforced {
@@ -71,7 +82,7 @@ impl Account {
             Claim::Private(why) => self.without_slot(why, bytes, Some(Outcome::Granted)),
             Claim::NoSlot(why) if enforced => self.without_slot(why, bytes, None),
             Claim::NoSlot(why) => self.without_slot(why, bytes, Some(Outcome::Uncounted)),
-        }
+        })
     }
 
     /// Whether the driver holds the limit for this kind of memory, which is then only counted here.
@@ -119,12 +130,23 @@ impl Account {
         }
     }
 
-    /// Claims anew after the limit was changed while a claim was granted.
+    /// Claims anew after the limit was changed while a claim was granted. Refuses if it is changed
+    /// each time: whoever does that must not keep this thread here.
     #[cold]
     #[inline(never)]
     fn claim_again(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
+        for _ in 0..TRIES {
+            self.ledger.release(self.listed, bytes, kind);
+            if let Some(outcome) = self.claim_once(request, bytes, kind) {
+                return outcome;
+            }
+        }
         self.ledger.release(self.listed, bytes, kind);
-        self.try_claim_steps(request, bytes, kind)
+        Outcome::Refused(Refusal {
+            free: Bytes::ZERO,
+            short_by: bytes,
+            host: None,
+        })
     }
 
     /// Logs why a process has no slot, and returns the outcome of its claim: refused, unless
@@ -205,6 +227,7 @@ impl Account {
     /// Records imported memory. The memory exists already, so the host is not queried. It is
     /// charged to a process that holds the exported memory, as long as there is one in the slice.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
+        let mut tries = 0u32;
         let (import, limit) = loop {
             let Reading { budget, set } = self.budget();
             let enforced = self.slice.enforces() && !self.is_held_by_driver(Kind::Vmm);
@@ -213,11 +236,15 @@ impl Account {
             if self.ledger.limit(self.listed) == set {
                 break (import, limit);
             }
-            // As in `try_claim_steps`: the import is tried again with the new limit.
+            // As in `claim_again`: the import is tried again with the new limit.
             match import {
                 Import::Shared => self.ledger.unimport(self.listed, class, bytes),
                 Import::Paid => self.ledger.release(self.listed, bytes, Kind::Vmm),
                 Import::Refused { .. } => {}
+            }
+            tries = tries.saturating_add(1);
+            if tries > TRIES {
+                break (Import::Refused { used: limit }, limit);
             }
         };
         if let Import::Refused { used } = import {
