@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Step {
     /// It is named in the log and as an event.
     Warn,
-    /// The processes of its container can open no GPU any more. Left out for runs, which have no
-    /// cgroup of their own.
+    /// The processes of its container can open no GPU any more. Left out for runs.
     Deny,
     /// It is asked to end.
     Terminate,
@@ -24,8 +23,8 @@ pub(crate) enum Step {
     Kill,
 }
 
-/// The samples after which a process is named.
-const SAMPLES: u32 = 3;
+/// The samples in a row after which a process is named.
+pub(super) const SAMPLES: u32 = 3;
 
 /// A process, and the memory that its slice does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,16 @@
 //! Refuses new opens of GPUs to the processes of a container.
 //! Touches: the container's cgroup: the devices controller of version 1, a device program of version 2.
 //! Law: what was allowed before is allowed again when the lever is dropped. With version 2 the kernel
-//! does so even if this process is killed.
+//! does so even if this process is killed. For version 1, `denied` keeps the rules in a file.
 //!
 //! Descriptors that are open already go on working. So the lever acts on the next process, not on the
 //! one that holds memory beyond its slice.
 
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel shows cgroups.
@@ -86,42 +88,89 @@ pub(super) fn majors_in(text: &str) -> Vec<u32> {
 /// Opens of these devices are refused until this is dropped.
 #[derive(Debug)]
 pub(super) enum Lever {
-    /// The folder, and the rules that applied before.
-    V1 {
-        /// The cgroup.
-        folder: PathBuf,
-        /// The rules that are written to `devices.allow` at the end.
-        before: Vec<String>,
-    },
+    /// The rules that are restored at the end.
+    V1(RulesBefore),
     /// The kernel removes the program when this descriptor is closed.
     V2(#[expect(dead_code, reason = "it is held open")] OwnedFd),
 }
 
+/// The rules of a cgroup of version 1 that applied before GPUs were refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RulesBefore {
+    /// The cgroup.
+    folder: PathBuf,
+    /// Its inode, which the kernel gives to no other cgroup: a path may be used again.
+    inode: u64,
+    /// The lines that are written to `devices.allow`.
+    rules: Vec<String>,
+}
+
+impl RulesBefore {
+    /// The cgroup.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Restores the rules.
+    ///
+    /// # Errors
+    /// The kernel's; `NotFound` if the cgroup is gone.
+    pub(super) fn restore(&self) -> io::Result<()> {
+        if fs::metadata(&self.folder)?.ino() != self.inode {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let allow = self.folder.join("devices.allow");
+        let mut rules = self.rules.iter();
+        rules.try_for_each(|rule| fs::write(&allow, rule))
+    }
+}
+
 impl Lever {
-    /// Refuses new opens of character devices with these major numbers.
+    /// Refuses new opens of character devices with these major numbers. `keep` gets the rules that the
+    /// kernel will not restore if this process is killed, before they are changed.
     ///
     /// # Errors
     /// The kernel's; for a container of version 1 that may open none of them, `NotFound`.
-    pub(super) fn pull(group: &Group, majors: &[u32]) -> io::Result<Lever> {
+    pub(super) fn pull(
+        group: &Group,
+        majors: &[u32],
+        keep: impl FnOnce(&RulesBefore),
+    ) -> io::Result<Lever> {
         match group {
-            Group::V1(folder) => deny_v1(folder, majors),
+            Group::V1(folder) => {
+                let rules = rules_v1(folder, majors)?;
+                keep(&rules);
+                // An error in the middle restores what was changed.
+                let deny = folder.join("devices.deny");
+                let lever = Lever::V1(rules.clone());
+                let mut rules = rules.rules.iter();
+                rules.try_for_each(|rule| fs::write(&deny, rule))?;
+                Ok(lever)
+            }
             Group::V2(folder) => deny_v2(folder, majors).map(Lever::V2),
+        }
+    }
+
+    /// The rules that the kernel does not restore if this process is killed.
+    pub(super) fn rules_before(&self) -> Option<&RulesBefore> {
+        match self {
+            Lever::V1(rules) => Some(rules),
+            Lever::V2(_) => None,
         }
     }
 }
 
 impl Drop for Lever {
     fn drop(&mut self) {
-        if let Lever::V1 { folder, before } = self {
-            for rule in before {
-                // The cgroup may be gone.
-                let _ = fs::write(folder.join("devices.allow"), rule);
-            }
+        if let Lever::V1(rules) = self {
+            // The cgroup may be gone.
+            let _ = rules.restore();
         }
     }
 }
 
-fn deny_v1(folder: &Path, majors: &[u32]) -> io::Result<Lever> {
+/// Returns the rules of a cgroup of version 1 that allow these devices.
+fn rules_v1(folder: &Path, majors: &[u32]) -> io::Result<RulesBefore> {
     let listed = fs::read_to_string(folder.join("devices.list"))?;
     // Everything is allowed: the kernel then keeps a list of exceptions.
     let has_all = listed.lines().any(|rule| rule.starts_with("a "));
@@ -133,21 +182,18 @@ fn deny_v1(folder: &Path, majors: &[u32]) -> io::Result<Lever> {
         major.is_some_and(|major| majors.contains(&major))
     };
     let all = majors.iter().map(|major| format!("c {major}:* rwm"));
-    let before: Vec<String> = match has_all {
+    let rules: Vec<String> = match has_all {
         true => all.collect(),
         false => listed.lines().filter(is_ours).map(str::to_owned).collect(),
     };
-    if before.is_empty() {
+    if rules.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let lever = Lever::V1 {
+    Ok(RulesBefore {
         folder: folder.to_owned(),
-        before: before.clone(),
-    };
-    for rule in &before {
-        fs::write(folder.join("devices.deny"), rule)?;
-    }
-    Ok(lever)
+        inode: fs::metadata(folder)?.ino(),
+        rules,
+    })
 }
 
 /// An instruction of a BPF program.

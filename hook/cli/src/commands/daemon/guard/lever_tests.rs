@@ -105,7 +105,7 @@ impl Drop for Own {
 fn new_opens_are_refused_until_the_lever_is_dropped(group: &Group, folder: &Path) {
     let mut opener = Opener::start(folder);
     assert!(opener.opens());
-    let lever = Lever::pull(group, &[1, 195]).unwrap();
+    let lever = Lever::pull(group, &[1, 195], |_| ()).unwrap();
     assert!(!opener.opens());
     // Others are not affected.
     File::open("/dev/zero").unwrap();
@@ -129,7 +129,7 @@ fn version_1_refuses_new_opens_until_the_lever_is_dropped() {
     }
     let list = || fs::read_to_string(own.0.join("devices.list")).unwrap();
     let before = list();
-    let lever = Lever::pull(&Group::V1(own.0.clone()), &[1, 195]).unwrap();
+    let lever = Lever::pull(&Group::V1(own.0.clone()), &[1, 195], |_| ()).unwrap();
     assert_eq!(list(), "c 5:* rwm\n");
     drop(lever);
     let sorted = |text: String| {
@@ -138,7 +138,7 @@ fn version_1_refuses_new_opens_until_the_lever_is_dropped() {
         lines
     };
     assert_eq!(sorted(list()), sorted(before));
-    let none = Lever::pull(&Group::V1(own.0.clone()), &[77]).unwrap_err();
+    let none = Lever::pull(&Group::V1(own.0.clone()), &[77], |_| ()).unwrap_err();
     assert_eq!(none.kind(), io::ErrorKind::NotFound);
 }
 

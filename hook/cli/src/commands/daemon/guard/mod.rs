@@ -6,6 +6,7 @@
 mod bypass;
 mod candidates;
 mod cheap;
+mod denied;
 mod lever;
 mod memory;
 pub(super) mod settings;

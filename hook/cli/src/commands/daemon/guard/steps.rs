@@ -3,7 +3,7 @@
 //! Law: a process of a run gets a signal only if it belongs to the user of the run.
 
 use super::bypass::{Step, Suspect};
-use super::lever::{self, Group, Lever};
+use super::denied::Denied;
 use crate::base::text;
 use crate::commands::status::process::Processes;
 use crate::runs::process::Process;
@@ -13,9 +13,6 @@ use gpuslice_host::events::{Event, EventKind};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::{fs, io};
 
 /// Names the process, and sends the signal of the step.
 pub(super) fn take(
@@ -55,53 +52,6 @@ pub(super) fn take(
         limit: suspect.limit,
         ..Event::now(EventKind::Escape, slice, message)
     });
-}
-
-/// The containers that can open no GPU any more.
-#[derive(Debug, Default)]
-pub(super) struct Denied {
-    levers: BTreeMap<Group, (String, Lever)>,
-}
-
-impl Denied {
-    /// Refuses new opens of GPUs to the containers of a suspect. Returns what happened, as the end of
-    /// a sentence.
-    fn add(&mut self, suspect: &Suspect) -> String {
-        let majors = fs::read_to_string("/proc/devices").unwrap_or_default();
-        let majors = lever::majors_in(&majors);
-        let mut groups = suspect
-            .containers
-            .iter()
-            .map(|pid| Group::of_container(*pid));
-        let pulled: io::Result<()> = groups.try_for_each(|group| {
-            let group = group.ok_or(io::ErrorKind::NotFound)?;
-            if let Entry::Vacant(place) = self.levers.entry(group) {
-                let lever = Lever::pull(place.key(), &majors)?;
-                place.insert((suspect.slice.clone(), lever));
-            }
-            Ok(())
-        });
-        match pulled {
-            Ok(()) => "; its container can open no GPU any more".to_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                "; its container has no cgroup of its own that decides over GPUs".to_owned()
-            }
-            Err(error) => format!("; its container can still open GPUs: {error}"),
-        }
-    }
-
-    /// Gives the GPUs back to containers of slices that have no suspects any more.
-    pub(super) fn keep(&mut self, found: &[Suspect], tell: fn(&str)) {
-        self.levers.retain(|_, (slice, _)| {
-            let is_suspected = found.iter().any(|suspect| suspect.slice == *slice);
-            if !is_suspected {
-                tell(&format!(
-                    "the container of slice {slice} can open GPUs again"
-                ));
-            }
-            is_suspected
-        });
-    }
 }
 
 /// Sends a signal to a suspect. Returns what happened, as the end of a sentence.

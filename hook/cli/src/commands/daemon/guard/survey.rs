@@ -7,12 +7,13 @@
 use super::bypass::{self, Cases, Step};
 use super::candidates;
 use super::cheap::Cheap;
+use super::denied::Denied;
 use super::memory::candidate::Candidate;
 use super::memory::rungs::Level;
 use super::memory::watch::{Host, Note, What};
 use super::settings::{Memory, Settings};
 use super::state::{self, GuardState};
-use super::steps::{self, Denied};
+use super::steps;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::process::Processes;
@@ -92,6 +93,7 @@ impl Survey {
         host: Option<Host>,
         tell: fn(&str),
     ) -> Survey {
+        let denied = Denied::new(&places, tell);
         Survey {
             places,
             settings,
@@ -111,7 +113,7 @@ impl Survey {
                 ..GuardState::default()
             },
             published: GuardState::default(),
-            denied: Denied::default(),
+            denied,
         }
     }
 
