@@ -200,6 +200,8 @@ codes! {
         "repair the file, and run systemctl restart gpusliced";
     DaemonNotRunning = "gpusliced-not-running", Warning, "gpusliced does not run",
         "run systemctl enable --now gpusliced, or remove its configuration";
+    GuardHangs = "guard-hangs", Warning, "gpusliced --guard has stopped working",
+        "run systemctl restart gpuslice-guard, and report what its log says";
     KernelTooOld = "kernel-too-old", Warning, "the kernel is too old for containers",
         "use Linux 5.12 or newer for slices of containers";
 }

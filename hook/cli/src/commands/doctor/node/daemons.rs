@@ -1,8 +1,9 @@
 //! Checks gpusliced and the MPS daemon.
-//! Touches: the configuration of gpusliced; command lines in /proc.
+//! Touches: the configuration of gpusliced; the state of its guard; command lines in /proc.
 
 use super::is_here;
 use crate::commands::daemon;
+use crate::commands::daemon::guard_state as state;
 use crate::commands::doctor::codes::Code;
 use crate::commands::doctor::finding::Finding;
 use gpuslice_host::base::paths::HostPaths;
@@ -10,6 +11,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The daemon's configuration, below the root.
 const CONFIG: &str = "etc/gpuslice/gpusliced.toml";
@@ -20,10 +22,22 @@ const DAEMON: &str = "gpusliced";
 /// The program of MPS that runs as long as MPS is on.
 const MPS: &str = "nvidia-cuda-mps-control";
 
+/// The seconds without a sign of life after which the guard counts as hanging. It writes one every
+/// five seconds, but a driver may keep it waiting.
+const SILENCE: u64 = 60;
+
 /// Adds the findings about daemons.
 pub(super) fn check(places: &HostPaths, found: &mut Vec<Finding>) {
     let commands = commands();
     found.extend(gpusliced(&places.root().join(CONFIG), &commands));
+    if commands
+        .iter()
+        .any(|words| is_called(words, DAEMON) && is_guard(words))
+    {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seen = state::read(places).map(|state| state.seen);
+        found.extend(silent_guard(seen, now.map_or(0, |since| since.as_secs())));
+    }
     let mps = commands.iter().any(|words| is_called(words, MPS));
     if mps && is_here(places) {
         let sentence = format!(
@@ -49,6 +63,18 @@ fn is_called(words: &Words, name: &str) -> bool {
     program.and_then(Path::file_name) == Some(OsStr::new(name))
 }
 
+fn is_guard(words: &Words) -> bool {
+    words.iter().any(|word| word == b"--guard")
+}
+
+/// Reports a guard that runs and was last `seen` working long before `now`, both in seconds since
+/// 1970.
+fn silent_guard(seen: Option<u64>, now: u64) -> Option<Finding> {
+    let silence = now.saturating_sub(seen?);
+    let sentence = format!("gpusliced --guard runs, and has done nothing for {silence} s");
+    (silence > SILENCE).then(|| Finding::new(Code::GuardHangs, sentence))
+}
+
 fn gpusliced(config: &Path, commands: &[Words]) -> Vec<Finding> {
     let shown = config.display();
     let Ok(text) = fs::read_to_string(config) else {
@@ -63,7 +89,6 @@ fn gpusliced(config: &Path, commands: &[Words]) -> Vec<Finding> {
         }
     };
     let runs = |as_guard: bool| {
-        let is_guard = |words: &Words| words.iter().any(|word| word == b"--guard");
         let reads = |words: &&Words| is_called(words, DAEMON) && configuration(words) == config;
         let mut own = commands.iter().filter(reads);
         own.any(|words| is_guard(words) == as_guard)
@@ -158,5 +183,15 @@ mod tests {
         assert!(missing[0].ends_with("configures [guard], and gpusliced --guard does not run"));
         fs::write(&config, "[guard]\n").unwrap();
         assert_eq!(sentences(&[guards]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_guard_that_has_done_nothing_for_long_is_reported() {
+        let code = |seen, now| silent_guard(seen, now).map(|found| found.code);
+        assert_eq!(code(Some(1000), 1061), Some(Code::GuardHangs));
+        // A driver kept it waiting; it has only just started; the clock was set back.
+        assert_eq!(code(Some(1000), 1060), None);
+        assert_eq!(code(None, 1061), None);
+        assert_eq!(code(Some(1000), 5), None);
     }
 }
