@@ -1,10 +1,12 @@
 //! The child process that sets limits of a cgroup in the driver.
 //! Touches: libnvidia-ml.so.1, which may hang or crash and is therefore loaded in a child process;
 //! standard output.
-#![expect(non_camel_case_types, non_snake_case, reason = "the vendor's names")]
+#![expect(non_snake_case, reason = "the vendor's names")]
 
 use super::ask::{self, AskError};
-use super::limits;
+use super::limits::{
+    self, Get, NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDevice_t, nvmlGetMemoryLimits_v1_t, nvmlReturn_t,
+};
 use crate::base::exit;
 use clap::ValueEnum;
 use gpuslice_config::slice::DriverLimit;
@@ -12,7 +14,7 @@ use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use libloading::Library;
 use serde::{Deserialize, Serialize};
-use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fmt;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -140,12 +142,8 @@ pub(crate) enum LimitError {
     },
 }
 
-type nvmlReturn_t = c_uint;
-type nvmlDevice_t = *mut c_void;
-
 const NVML_SUCCESS: nvmlReturn_t = 0;
 const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
-const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
 /// The vendor's nvmlSetMemoryLimits_v1_t.
 #[repr(C)]
@@ -156,17 +154,6 @@ struct nvmlSetMemoryLimits_v1_t {
 }
 
 const _: () = assert!(size_of::<nvmlSetMemoryLimits_v1_t>() == 24);
-
-/// The vendor's nvmlGetMemoryLimits_v1_t.
-#[repr(C)]
-struct nvmlGetMemoryLimits_v1_t {
-    cgroup: *const c_char,
-    softLimit: u64,
-    hardLimit: u64,
-    currentUsed: u64,
-}
-
-const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
 
 const SET: &str = "nvmlDeviceSetMemoryLimits_v1";
 const GET: &str = "nvmlDeviceGetMemoryLimits_v1";
@@ -187,7 +174,6 @@ fn set_all(args: &Args) -> Answer {
     type Init = unsafe extern "C" fn() -> nvmlReturn_t;
     type ByUuid = unsafe extern "C" fn(*const c_char, *mut nvmlDevice_t) -> nvmlReturn_t;
     type Set = unsafe extern "C" fn(nvmlDevice_t, *const nvmlSetMemoryLimits_v1_t) -> nvmlReturn_t;
-    type Get = unsafe extern "C" fn(nvmlDevice_t, *mut nvmlGetMemoryLimits_v1_t) -> nvmlReturn_t;
 
     let nvml = Nvml::load()?;
     let init = nvml.function::<Init>("nvmlInit_v2")?;
@@ -201,12 +187,7 @@ fn set_all(args: &Args) -> Answer {
     // SAFETY: nvmlInit_v2 takes no arguments.
     nvml.checked("nvmlInit_v2", unsafe { init() })?;
     let limits_of = |device: nvmlDevice_t, cgroup: &CStr| {
-        let mut limits = nvmlGetMemoryLimits_v1_t {
-            cgroup: cgroup.as_ptr(),
-            softLimit: 0,
-            hardLimit: 0,
-            currentUsed: 0,
-        };
+        let mut limits = nvmlGetMemoryLimits_v1_t::of(cgroup);
         // SAFETY: NVML has returned the handle. The struct's C string outlives it.
         let code = unsafe { get(device, &raw mut limits) };
         (code == NVML_SUCCESS).then_some(limits)

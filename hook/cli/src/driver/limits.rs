@@ -11,22 +11,36 @@ use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::fs;
 use std::path::PathBuf;
 
-type nvmlReturn_t = c_uint;
-type nvmlDevice_t = *mut c_void;
-type Get = unsafe extern "C" fn(nvmlDevice_t, *mut nvmlGetMemoryLimits_v1_t) -> nvmlReturn_t;
+pub(super) type nvmlReturn_t = c_uint;
+pub(super) type nvmlDevice_t = *mut c_void;
+/// `nvmlDeviceGetMemoryLimits_v1`.
+pub(super) type Get =
+    unsafe extern "C" fn(nvmlDevice_t, *mut nvmlGetMemoryLimits_v1_t) -> nvmlReturn_t;
 
 /// The vendor's nvmlGetMemoryLimits_v1_t.
 #[repr(C)]
-struct nvmlGetMemoryLimits_v1_t {
+pub(super) struct nvmlGetMemoryLimits_v1_t {
     cgroup: *const c_char,
-    softLimit: u64,
-    hardLimit: u64,
+    pub(super) softLimit: u64,
+    pub(super) hardLimit: u64,
     currentUsed: u64,
+}
+
+impl nvmlGetMemoryLimits_v1_t {
+    /// The question for the limits of a cgroup, whose path must outlive it.
+    pub(super) fn of(cgroup: &CStr) -> nvmlGetMemoryLimits_v1_t {
+        nvmlGetMemoryLimits_v1_t {
+            cgroup: cgroup.as_ptr(),
+            softLimit: 0,
+            hardLimit: 0,
+            currentUsed: 0,
+        }
+    }
 }
 
 const _: () = assert!(size_of::<nvmlGetMemoryLimits_v1_t>() == 32);
 
-const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
+pub(super) const NVML_ERROR_FUNCTION_NOT_FOUND: nvmlReturn_t = 13;
 
 /// The cgroup for the query. Any cgroup serves, because only a missing function means that the
 /// driver has no limits. NVML returns NOT_SUPPORTED both for a GPU without limits and for a cgroup
@@ -75,12 +89,7 @@ impl Limits {
     }
 
     pub(crate) fn has(&self, device: &nvml_wrapper::Device<'_>) -> bool {
-        let mut limits = nvmlGetMemoryLimits_v1_t {
-            cgroup: CGROUP.as_ptr(),
-            softLimit: 0,
-            hardLimit: 0,
-            currentUsed: 0,
-        };
+        let mut limits = nvmlGetMemoryLimits_v1_t::of(CGROUP);
         // SAFETY: the handle is passed only to NVML, and only while `device` lives.
         let handle = unsafe { device.handle() };
         // SAFETY: NVML is initialised, the handle is its own, and the struct holds a C string.

@@ -7,3 +7,14 @@ pub mod devices;
 pub mod environment;
 pub mod policy;
 pub mod process;
+
+/// Returns the size of a page of memory, in bytes.
+#[must_use]
+pub fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    let size = size
+        .ok()
+        .flatten()
+        .and_then(|size| u64::try_from(size).ok());
+    size.unwrap_or(4096)
+}

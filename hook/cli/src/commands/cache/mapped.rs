@@ -4,6 +4,7 @@
 
 use super::holders::{Holder, Identity, Mapping};
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::machine::page_size;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -76,15 +77,6 @@ const ENTRY: u64 = 8;
 
 fn bytes(amount: usize) -> u64 {
     u64::try_from(amount).unwrap_or(u64::MAX)
-}
-
-fn page_size() -> u64 {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    let size = size
-        .ok()
-        .flatten()
-        .and_then(|size| u64::try_from(size).ok());
-    size.unwrap_or(4096)
 }
 
 /// A set of pages of a file.

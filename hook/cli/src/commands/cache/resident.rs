@@ -6,6 +6,7 @@
 
 use super::filesystem::Filesystem;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::machine::page_size;
 use nix::libc;
 use std::fs::{File, Metadata};
 use std::io;
@@ -187,10 +188,4 @@ fn pages(count: u64) -> Bytes {
 /// Rounds a size up to whole pages.
 fn whole_pages(size: u64) -> Bytes {
     pages(size.div_ceil(page_size()))
-}
-
-fn page_size() -> u64 {
-    // SAFETY: sysconf(3) has no preconditions.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(size).unwrap_or(4096).max(1)
 }

@@ -10,6 +10,7 @@ use super::rungs::{Level, Rungs, Verdict};
 use gpuslice_config::host::meminfo::{self, HostMemory};
 use gpuslice_config::host::pressure;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::machine::page_size;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
@@ -334,13 +335,4 @@ impl State {
             page: page_size(),
         }
     }
-}
-
-fn page_size() -> u64 {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    let size = size
-        .ok()
-        .flatten()
-        .and_then(|size| u64::try_from(size).ok());
-    size.unwrap_or(4096)
 }
