@@ -83,6 +83,8 @@ mod holding_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod life_tests;
 #[cfg(all(test, not(loom), not(miri)))]
+mod notes_tests;
+#[cfg(all(test, not(loom), not(miri)))]
 mod processes;
 #[cfg(all(test, loom))]
 mod reservation_loom_tests;
@@ -90,3 +92,5 @@ mod reservation_loom_tests;
 mod sharing_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod slotless_tests;
+#[cfg(all(test, not(loom), not(miri)))]
+mod snapshot_tests;

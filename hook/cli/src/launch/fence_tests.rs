@@ -1,3 +1,5 @@
+//! The choice between the limit of the driver and that of the library, for a run.
+
 use super::*;
 use crate::driver::inventory::{Device, MigInstance};
 use gpuslice_config::slice::ListedDevice;

@@ -1,3 +1,5 @@
+//! The lines and the JSON of a report on cached files.
+
 use super::*;
 
 fn seen(files: &[Option<u64>]) -> String {

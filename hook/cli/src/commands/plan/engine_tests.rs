@@ -1,3 +1,5 @@
+//! The estimates of an engine's memory, from its command line.
+
 use super::*;
 use gpuslice_config::words::units::GIB;
 

@@ -1,3 +1,5 @@
+//! The keys and faults of slices files.
+
 use super::*;
 use crate::slice::choices::{PageCacheChoice, PresentAsChoice, TotalChoice};
 use crate::slice::options::Headroom;
