@@ -9,7 +9,7 @@ use crate::commands::status::model::shown_name;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What is done about a process that holds memory beyond its slice, step by step.
+/// A step against a process that holds memory beyond its slice. Each follows the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Step {

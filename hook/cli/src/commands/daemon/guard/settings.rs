@@ -6,10 +6,10 @@ use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use serde::Deserialize;
 use std::time::Duration;
 
-/// What the guard does.
+/// The table `[guard]` of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
-    /// What is done when the host runs short; None to warn, if a GPU shares its memory.
+    /// The reaction to a host that runs short of memory; None to warn, if a GPU shares its memory.
     pub(crate) memory: Option<Memory>,
     /// The reserve R of the host; None for that of the policy, or its default.
     pub(crate) reserve: Option<Bytes>,
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) programs: Vec<String>,
 }
 
-/// What is done when the host runs short of memory.
+/// The reaction to a host that runs short of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Memory {

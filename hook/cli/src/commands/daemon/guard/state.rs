@@ -1,4 +1,4 @@
-//! What the guard has seen and done, for metrics: one small file that the guard replaces.
+//! Keeps the counts of the guard for metrics and doctor, in one small file that the guard replaces.
 //! Touches: the file.
 
 use crate::base::atomic_write::{self, Durability};
@@ -17,7 +17,7 @@ pub(crate) struct GuardState {
     pub(crate) schema: u64,
     /// The time at which the guard last worked, in seconds since 1970.
     pub(crate) seen: u64,
-    /// How short of memory the host is: 0 enough, 1 warn, 2 short, 3 terminate, 4 kill.
+    /// The host's shortage of memory: 0 enough, 1 warn, 2 short, 3 terminate, 4 kill.
     pub(crate) level: u64,
     /// The processes and slices that were asked to end, since the guard started.
     pub(crate) terminated: u64,

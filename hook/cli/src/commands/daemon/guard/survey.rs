@@ -117,7 +117,7 @@ impl Survey {
         }
     }
 
-    /// What is done about the host's memory unless it is configured: it is watched if a GPU shares it,
+    /// The treatment of the host's memory unless it is configured: it is watched if a GPU shares it,
     /// or if the driver does not say.
     pub(crate) fn memory_by_gpus(&self) -> Memory {
         let cards = &self.snapshot.cards;

@@ -154,7 +154,7 @@ impl Candidate {
         self.bytes = earlier.bytes.max(self.begin.device);
     }
 
-    /// What is known of it, by the last measurement.
+    /// Its facts by the last measurement.
     pub(crate) fn facts(&self) -> Facts {
         let oldest = match self.measured < KEPT {
             true => 0,

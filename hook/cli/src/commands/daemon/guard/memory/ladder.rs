@@ -7,7 +7,7 @@ use super::rungs::{Level, Verdict};
 use super::victim::{self, Facts};
 use std::time::Duration;
 
-/// What is to be done now.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Nothing.

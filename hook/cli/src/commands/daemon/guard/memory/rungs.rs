@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-/// How short of memory the host is.
+/// The host's shortage of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// There is enough.
@@ -40,10 +40,10 @@ impl Level {
     }
 }
 
-/// What a sample says.
+/// The verdict on a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Verdict {
-    /// How short of memory the host is.
+    /// The host's shortage of memory.
     pub(crate) level: Level,
     /// The bytes by which the available memory shrinks in a second; negative if it grows.
     pub(crate) slope: i64,

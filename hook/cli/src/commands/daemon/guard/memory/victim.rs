@@ -3,7 +3,7 @@
 //! Law: a slice that is within its promise is never chosen, and a process outside the slices only if
 //! the operator's list allows it.
 
-/// What is known of a candidate.
+/// The facts about a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Whether it is a slice; otherwise a process outside the slices that the list allows.

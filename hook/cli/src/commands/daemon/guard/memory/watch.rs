@@ -21,16 +21,16 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
-/// What the watching thread reports.
+/// A report of the watching thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Note {
-    /// What happened.
+    /// The event.
     pub(crate) what: What,
     /// The message, after the name of the daemon.
     pub(crate) line: Line,
 }
 
-/// What happened.
+/// An event that is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// The host became shorter of memory, or less short.
@@ -82,7 +82,7 @@ impl Host {
     }
 }
 
-/// What the watching thread works with.
+/// The watching thread's sources and channels.
 pub(crate) struct Watch {
     pub(crate) host: Host,
     pub(crate) rungs: Rungs,
@@ -308,7 +308,7 @@ impl Watch {
     }
 }
 
-/// What the watching thread remembers.
+/// The watching thread's memory of earlier samples.
 pub(crate) struct State {
     candidates: Vec<Candidate>,
     ladder: Ladder,
@@ -317,7 +317,7 @@ pub(crate) struct State {
     /// The time since which the level has been lower than that.
     lower_since: Option<Duration>,
     measured: Option<Duration>,
-    /// Who was named since the last calm, while no signals are sent.
+    /// The processes that were named since the host last had enough memory, while no signals are sent.
     named: [u64; NAMED],
     page: u64,
 }
