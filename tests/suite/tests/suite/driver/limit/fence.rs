@@ -415,8 +415,18 @@ fn the_cgroup_of_a_run_whose_watcher_was_killed_is_removed_by_status() {
         .args(["-KILL", &watcher.to_string()])
         .status();
     assert!(killed.unwrap().success());
-    worker.kill();
+    // kill(1) does not wait for the end. A watcher that still lives removes the folder itself.
+    let has_ended = || {
+        let stat = fs::read_to_string(format!("/proc/{watcher}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    };
+    let start = Instant::now();
+    while !has_ended() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{watcher} lives");
+        std::thread::yield_now();
+    }
     assert!(folder.exists(), "nobody has removed it yet");
+    worker.kill();
     let status = Run::new(place::gpuslice()).arg("status").answer();
     assert!(!folder.exists(), "{status:?}");
 }
