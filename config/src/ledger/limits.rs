@@ -76,9 +76,9 @@ impl Ledger {
     /// Sets the limit of a device, for all processes of the slice. Returns false for a device that
     /// the ledger does not list.
     ///
-    /// Claims that were granted before count in the slots when this returns, or will be taken back:
-    /// the caller reads what is held afterwards, and sets the former limit again if it is more than
-    /// the new one.
+    /// When this returns, claims that were granted under the former limit are in the slots, or will
+    /// be withdrawn. The caller then adds up the slots. If the sum exceeds the new limit, the caller
+    /// restores the former one.
     #[must_use]
     pub fn set_limit(&self, device: Device, limit: SetLimit) -> bool {
         let word = self.header.limit(self.in_file(device));

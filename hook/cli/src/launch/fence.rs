@@ -37,7 +37,8 @@ impl FencePlan {
     }
 }
 
-/// For `--dry-run`: the fence, and why it is not the driver.
+/// For `--dry-run`: the fence, and the reason where it is not the driver. One GPU that the driver
+/// cannot limit leaves the whole run to the library.
 impl fmt::Display for FencePlan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let backend = self.backend.map(DriverLimit::word);
@@ -57,7 +58,7 @@ impl fmt::Display for FencePlan {
 /// The driver cannot hold the limit of a run that asks for that.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the driver cannot hold the limit of this slice: {0} (--fence auto has the library hold it)"
+    "the driver cannot hold the limit of this slice: {0} (with --fence auto, the library holds it)"
 )]
 pub(crate) struct NoDriverFence(pub(crate) String);
 
@@ -90,11 +91,13 @@ pub(crate) fn decide(
         return Ok(plan);
     }
     let of_slice = match (slice.enforce, slice.total, slice.maximum) {
-        (false, ..) => Some("it refuses nothing (--no-enforce)"),
+        (false, ..) => Some("the slice refuses no memory (--no-enforce)"),
         (true, Total::Device, _) => {
-            Some("its programs would see the limit, not the device's total")
+            Some("programs would see the limit as TOTAL, not the device's total")
         }
-        (true, Total::Slice, Some(_)) => Some("its programs would see the limit, not its maximum"),
+        (true, Total::Slice, Some(_)) => {
+            Some("programs would see the limit as TOTAL, not the slice's maximum")
+        }
         (true, Total::Slice, None) => None,
     };
     let obstacle = obstacle.or(of_slice).map(str::to_owned);
@@ -190,7 +193,7 @@ fn limit(
     machine: &Machine,
 ) -> Result<(Leaf, DriverLimit), NotHeld> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(NotHeld::usual("only root can have it limit a cgroup"));
+        return Err(NotHeld::usual("only root can set the limit of a cgroup"));
     }
     // The simulated driver holds its limits in cgroups of any kind.
     let needs_dmem = fence.backend == Some(DriverLimit::Dmem) && !machine.is_simulated;

@@ -3,8 +3,8 @@
 //!
 //! While a process executes a new program, it has no environment for a moment: the kernel has
 //! discarded the old one and not yet written the new one. On a busy machine that was seen to take
-//! 17 ms. A file of /proc that was opened before then ends in the middle. A reader that took either
-//! for the whole environment would miss a process of a slice.
+//! 17 ms. If the reader opened `/proc/PID/environ` before that moment, the file ends early. A reader
+//! that trusts an empty or shortened environment overlooks a process of a slice.
 
 use std::io;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const TRIES: u32 = 100;
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Returns the environment of a process, as `/proc/PID/environ` has it. Waits up to a second for a
-/// process that is executing a program. A kernel thread and a process that has ended have an empty
-/// one.
+/// process that is executing a program; then returns the last reading, which may be incomplete. A
+/// kernel thread and a process that has ended have an empty one.
 ///
 /// # Errors
 /// When there is no such process, or when this process may not read it.

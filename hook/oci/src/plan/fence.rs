@@ -25,9 +25,10 @@ pub(super) fn of(
     };
     let cannot = match asked {
         _ if wanted == Fence::Preload => None,
-        asked if shows_more(asked) => {
-            Some("its programs would see the limit, not the total that it asks for".to_owned())
-        }
+        asked if shows_more(asked) => Some(
+            "programs would see the limit as TOTAL, not the total that the container asks for"
+                .to_owned(),
+        ),
         asked if asked.shared => {
             Some("a pod's containers share its slice, and each has a cgroup of its own".to_owned())
         }

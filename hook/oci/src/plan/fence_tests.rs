@@ -59,7 +59,7 @@ fn a_container_that_the_driver_cannot_hold_is_refused_if_that_is_asked_for() {
     let percent = [&asks[..], &[("gpuslice.io/total", "device")]].concat();
     assert!(
         here.refused(&percent)
-            .contains("not the total that it asks for")
+            .contains("not the total that the container asks for")
     );
     let pod = [POD, &asks, &[("gpuslice.io/share", "pod")]].concat();
     assert!(here.refused(&pod).contains("a pod's containers share"));

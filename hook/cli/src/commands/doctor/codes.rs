@@ -198,7 +198,7 @@ codes! {
         "remember that a client's memory is also limited by MPS, and that NVML reports the server's process";
     DaemonInvalid = "gpusliced-invalid", Warning, "the configuration of gpusliced is not valid",
         "repair the file, and run systemctl restart gpusliced";
-    DaemonNotRunning = "gpusliced-not-running", Warning, "gpusliced does not run",
+    DaemonNotRunning = "gpusliced-not-running", Warning, "gpusliced, or its guard, does not run",
         "run systemctl enable --now gpusliced, or remove its configuration";
     GuardHangs = "guard-hangs", Warning, "gpusliced --guard has stopped working",
         "run systemctl restart gpuslice-guard, and report what its log says";

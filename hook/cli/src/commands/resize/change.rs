@@ -32,11 +32,11 @@ pub(super) enum ResizeError {
         holders: String,
         hint: String,
     },
-    #[error("the limit stays: {0}")]
+    #[error("the limit was not changed: {0}")]
     Record(SizeError),
     #[error("{0:#}")]
     Ledger(anyhow::Error),
-    #[error("the driver does not change the limit that it holds, so it stays: {0:#}")]
+    #[error("the limit was not changed, because the driver refused the new one: {0:#}")]
     Driver(anyhow::Error),
 }
 
@@ -125,7 +125,7 @@ impl Change {
             }
         }
         if wait > Duration::ZERO {
-            // What cannot be admitted anyway is not waited for.
+            // Do not wait if admission would refuse.
             self.admit(&self.admission()?)?;
         }
         loop {
@@ -142,7 +142,8 @@ impl Change {
                     ..
                 }) if wait > Duration::ZERO => {
                     self.come_down()?;
-                    let hint = "\nthe time is over: the limit stays at what is held".to_owned();
+                    let hint =
+                        "\nthe time is up: the limit stays at the memory that is held".to_owned();
                     return Err(ResizeError::Held {
                         shown,
                         held,
@@ -226,7 +227,7 @@ impl Change {
         Ok(())
     }
 
-    /// Sets the limits that are asked for in the driver.
+    /// Sets the driver's limits to the new sizes.
     fn driver_follows(&self, parts: &[&Part]) -> Result<(), ResizeError> {
         let limits = parts
             .iter()
@@ -238,7 +239,7 @@ impl Change {
     /// Brings an earlier limit back, in the driver first.
     fn restore(&self, part: &Part, before: SetLimit) {
         let limit = before.bytes().unwrap_or(part.target.written);
-        // A driver that keeps the smaller limit refuses more than the library shows as free.
+        // If the driver keeps the smaller limit, it refuses memory that the library shows as free.
         let _ = self.driver.set(&[(part.uuid(), limit)]);
         self.ledger.set(part.device, before);
     }
@@ -325,4 +326,4 @@ impl Change {
     }
 }
 
-const HINT: &str = "\n--wait TIME lowers the limit as its programs give memory back";
+const HINT: &str = "\n--wait TIME lowers the limit as the slice's programs free memory";

@@ -23,8 +23,7 @@ impl SliceLedger {
     pub(super) fn open(path: &Path, user: User) -> anyhow::Result<SliceLedger> {
         let cannot = || format!("cannot open {}, the ledger of the slice", path.display());
         let opened = with_rights_of(user, || {
-            // The library checks that it is a regular file, so this comes first: opening waits for
-            // no other program then.
+            // Ledger::open refuses a FIFO, on which File::open would block. So it comes first.
             let ledger = Ledger::open(&c_path(path), Open::Existing).with_context(cannot)?;
             anyhow::Ok((ledger, File::open(path).with_context(cannot)?))
         });
@@ -42,7 +41,7 @@ impl SliceLedger {
         })
     }
 
-    /// Returns the number of a device. A device that no program has used yet is listed.
+    /// Returns the number of a device. Adds the device if no program has used it.
     pub(super) fn device(&self, uuid: DeviceUuid) -> anyhow::Result<Device> {
         let device = self.ledger.device(&uuid);
         device.with_context(|| format!("{} has no room for {uuid}", self.path.display()))

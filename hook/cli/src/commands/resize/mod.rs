@@ -1,8 +1,8 @@
 //! `gpuslice resize`: changes the limit of a running slice.
 //! Touches: what `status` touches; the slice's ledger, and its records or its promise; the event
 //! file, standard output.
-//! Law: a command that fails has changed nothing, except with --wait: then the limit stays as low as
-//! it came.
+//! Law: a command that fails has changed nothing, except with --wait: then the limit stays at
+//! the lowest value that it has reached.
 
 mod change;
 mod driver;
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "SLICE|PID")]
     pub slice: String,
 
-    /// The new limit, for example 24GiB; whole units of 64 KiB
+    /// The new limit, for example 24GiB, rounded down to a multiple of 64 KiB
     #[arg(value_name = "SIZE", value_parser = limit)]
     pub size: Bytes,
 
@@ -56,26 +56,26 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-All programs of the slice show and have the new limit at their next call, and programs that start
-later have it too. The slice file keeps the first limit, so a slice that is started again has that
-one.
+Running programs of the slice get the new limit with their next query or allocation, and programs
+that start later start with it. The slice file keeps the first limit: a slice that is started again
+has that one.
 
 A larger limit is admitted as at the start: it must fit beside the other slices of the GPU. A smaller
 limit never goes below the memory that the slice's programs hold. With --wait it first comes down to
 what they hold, so that they can allocate no more. An allocator that is then refused memory releases
-what it has cached, as PyTorch's does, and the limit follows what is given back. When the time is
-over, it stays as low as it came.
+what it has cached, as PyTorch's does, and the limit follows. When the time is up, the limit stays at
+the lowest value that it has reached.
 
 TOTAL is the limit less the headroom, so programs see it change. Programs that read TOTAL once, at
 their start, keep what they read: vLLM does not enlarge its cache, and allocators that reserve
 addresses by TOTAL reserve for the limit at their start. A slice with a maximum (gpuslice run
 --maximum) shows that as TOTAL from the start, and cannot be resized beyond it.
 
-Root can resize every user's run and the slices of containers, other users their own runs. The
-annotations of a container stay as they are: a container that is started again has their limit.
+Root can resize all runs and containers. Other users can resize their own runs. The annotations of a
+container stay as they are: a container that is started again has their limit.
 
-On unified memory (GB10, Thor) the slice's promise changes with its limit. What its programs hold
-there includes their host memory beyond the slice's allowance.
+On unified memory (GB10, Thor) the slice's promise changes with its limit. There, the memory that its
+programs hold includes their host memory beyond the slice's allowance.
 
 Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or gpuslice itself failed.
 

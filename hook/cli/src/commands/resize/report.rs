@@ -63,7 +63,7 @@ impl Report {
         }
     }
 
-    /// Returns a line for each limit that has changed or stays as it was wanted.
+    /// Returns a line for each limit that changed, or was already as requested.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for device in &self.devices {

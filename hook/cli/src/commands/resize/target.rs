@@ -162,7 +162,7 @@ pub(super) fn find(
     };
     // Each kind has locks of its own, and a run never holds both. No machine is known to have both.
     if unified > 0 && targets.len() > 1 {
-        bail!("name one GPU with --device: one that shares the host's memory is resized by itself");
+        bail!("name one GPU with --device: a GPU with unified memory must be resized alone");
     }
     Ok(Resized {
         targets,

@@ -89,7 +89,7 @@ impl ContainerAdmission<'_> {
             _ => {
                 let read = host_state::read(&self.of.places, &self.living);
                 let mut host = read.map_err(SizeError::Unusable)?;
-                // What the slice has spent is not available to others, and stays its own.
+                // The slice's own spent memory counts as available to it.
                 host.memory.available = host.memory.available.plus(self.spent());
                 Some(host)
             }
@@ -109,7 +109,7 @@ impl ContainerAdmission<'_> {
             &policy,
             host.as_ref(),
         );
-        // A running slice is not over-committed: the memory that it is shown could belong to others.
+        // A running slice is not overcommitted: it could use memory that others were promised.
         match admitted {
             Err(error) => Err(SizeError::NoRoom(error.to_string())),
             Ok(Some(left)) => Err(SizeError::NoRoom(format!(

@@ -95,8 +95,8 @@ impl Admission<'_> {
         }
     }
 
-    /// Records the sizes of some cards. A record that is smaller than a lower limit stays: the slice
-    /// was admitted with overcommit.
+    /// Records the sizes of some cards. Lowering a limit never raises a record: with overcommit, a
+    /// record can be below the limit.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -120,7 +120,7 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    /// The memory to record where this much is recorded.
+    /// Returns the memory to record, if `recorded` is on record now.
     fn after(self, recorded: Bytes) -> Bytes {
         match self {
             Size::Larger(size) => size,

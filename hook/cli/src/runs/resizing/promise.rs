@@ -54,7 +54,7 @@ impl PromiseAdmission<'_> {
         })
     }
 
-    /// What the slice has spent is not available to others, and stays its own.
+    /// Checks whether the host has room. The slice's own spent memory counts as available to it.
     pub(super) fn admit(&self, cards: &[Card]) -> Result<(), SizeError> {
         let host = host_memory::read(&self.of.meminfo).map_err(anyhow::Error::new);
         let host = host.map_err(SizeError::Unusable)?;

@@ -140,7 +140,7 @@ fn a_size_that_does_not_fit_changes_nothing_and_names_the_holders() {
     let own = crate::support::member::own_name();
     let message = format!(
         "gpuslice: the slice holds 5.00 GiB on {CARD}, more than 4.00 GiB:\n  {own} (pid {})  5.00 \
-         GiB\n--wait TIME lowers the limit as its programs give memory back\n",
+         GiB\n--wait TIME lowers the limit as the slice's programs free memory\n",
         std::process::id()
     );
     assert_eq!((out.as_str(), err, status), ("", message, 1));
@@ -194,7 +194,7 @@ fn when_the_time_is_over_the_limit_stays_at_what_is_held() {
     let (out, err, status) = resize(&machine, &["llama", "4GiB", "--wait=1"]);
     assert_eq!(out, format!("llama: 12.00 GiB -> 5.00 GiB on {CARD}\n"));
     assert!(
-        err.ends_with("the time is over: the limit stays at what is held\n"),
+        err.ends_with("the time is up: the limit stays at the memory that is held\n"),
         "{err}"
     );
     assert_eq!((status, limit(&machine, "llama")), (1, (5 * GIB, 0)));

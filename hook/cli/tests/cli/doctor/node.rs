@@ -3,7 +3,8 @@
 use super::bench::{HERE, Said, asked, doctor, is_root, mode};
 use crate::support::Home;
 use std::fs;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A host below another root.
@@ -244,6 +245,32 @@ fn a_fault_of_the_hosts_files_is_the_cause() {
         assert!(said.text.contains(what), "{}", said.text);
     }
 }
+
+#[test]
+fn a_guard_that_hangs_is_named() {
+    let node = Node::with(&[("run/gpuslice/guard.json", STOPPED)]);
+    node.doctor().is_healthy();
+    // A shell with the command line of a guard.
+    let mut guard = Command::new("sh")
+        .arg0("gpusliced")
+        .args(["-c", "read line", "--guard"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = node.doctor();
+    guard.kill().unwrap();
+    guard.wait().unwrap();
+    said.is_warned_of("guard-hangs");
+    assert!(
+        said.text.contains("has not updated guard.json for"),
+        "{}",
+        said.text
+    );
+}
+
+/// The state of a guard that last worked in 2001.
+const STOPPED: &str =
+    r#"{"schema":1,"seen":1000000000,"level":0,"terminated":0,"killed":0,"named":0}"#;
 
 #[test]
 fn an_engine_that_does_not_run_the_hook_is_named_with_the_command() {

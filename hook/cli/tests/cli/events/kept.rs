@@ -198,7 +198,10 @@ fn a_run_without_a_place_for_events_runs_all_the_same() {
         place.display()
     );
     assert_eq!((out.as_str(), err, status), ("", expected.clone(), 1));
-    let (out, err, status) = told(home.of(HERE.gpuslice().arg("history")));
+    // A run is listed until its watcher has seen its end.
+    let history = || told(home.of(HERE.gpuslice().arg("history")));
+    eventually("no run is listed", || history().0.is_empty());
+    let (out, err, status) = history();
     assert_eq!((out.as_str(), err, status), ("", expected, 1));
     fs::remove_file(&place).unwrap();
     let (out, err, status) = told(home.of(&mut HERE.gpuslice()).arg("events"));

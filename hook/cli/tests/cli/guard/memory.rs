@@ -47,7 +47,7 @@ fn spark() -> (Machine, Program) {
 fn a_program_that_slips_past_its_slice_is_ended_before_the_machine_is_short() {
     let (machine, mut good) = spark();
     let guard = Guard::start(&machine, "[guard]\nmemory = \"act\"\nbypass = \"off\"\n");
-    guard.until("acts when less than");
+    guard.until("sends signals below");
     let options = ["--memory=8GiB", "--name=esc"];
     // Twenty GiB in a second, without end.
     let arguments = [GIB, "1000", "0.05", "stubborn"];
@@ -97,16 +97,16 @@ fn a_program_outside_of_slices_gets_a_signal_only_if_it_is_listed() {
     let mut line = [0];
     std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut line).unwrap();
     let guard = Guard::start(&machine, "[guard]\nmemory = \"act\"\n");
-    guard.until("acts when less than");
+    guard.until("sends signals below");
     let host = |sign: char| sim(&machine, &["host", &format!("{sign}92GiB")]);
     host('+');
-    guard.until("nobody else may get a signal");
+    guard.until("no slice or program may get a signal");
     assert!(program.try_wait().unwrap().is_none() && good.runs());
     host('-');
     drop(guard);
     let config = format!("[guard]\nmemory = \"act\"\n[guard.host]\nprograms = [\"{name}\"]\n");
     let guard = Guard::start(&machine, &config);
-    guard.until("acts when less than");
+    guard.until("sends signals below");
     host('+');
     let (_, line) = guard.until(&format!("program {name} (pid {})", program.id()));
     assert!(line.contains("sends SIG"), "{line}");
@@ -145,7 +145,7 @@ fn a_slice_within_a_slice_that_is_beyond_its_promise_is_left_alone() {
     };
     let pid = inner().unwrap();
     let guard = Guard::start(&machine, "[guard]\nmemory = \"act\"\nbypass = \"off\"\n");
-    guard.until("acts when less than");
+    guard.until("sends signals below");
     sim(&machine, &["host", "+91GiB"]);
     let (_, line) = guard.until("slice outer (pid");
     assert!(line.contains("sends SIG"), "{line}");

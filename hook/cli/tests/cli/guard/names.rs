@@ -25,7 +25,7 @@ fn a_program_that_left_its_slice_is_named_with_its_bytes() {
     let head = format!("gpusliced: process python3 (pid {pid}) of slice esc holds 1.");
     assert!(line.starts_with(&head), "{line}");
     assert!(
-        line.ends_with("that its slice does not count: it has not loaded libgpuslice.so"),
+        line.ends_with("that its slice does not count: the process has not loaded libgpuslice.so"),
         "{line}"
     );
     let after = at.duration_since(begin);
@@ -58,9 +58,9 @@ fn a_program_that_left_its_slice_is_ended_where_the_operator_wants_it() {
     counted.holds();
     escaped.holds();
     guard.until("of slice esc holds");
-    let (_, line) = guard.until("it got SIGTERM");
+    let (_, line) = guard.until("the process got SIGTERM");
     assert!(line.contains("of slice esc"), "{line}");
-    guard.until("it got SIGKILL");
+    guard.until("the process got SIGKILL");
     assert_eq!(escaped.signal_within(Duration::from_secs(10)), Some(9));
     assert!(counted.runs());
     eventually("the kill is counted", || {
@@ -76,7 +76,7 @@ fn a_program_that_ends_when_it_is_asked_to_is_not_killed() {
     let options = ["--memory=2GiB", "--name=esc"];
     let mut escaped = Program::start(&machine, &options, true, &[GIB, "3", "0"]);
     escaped.holds();
-    guard.until("it got SIGTERM");
+    guard.until("the process got SIGTERM");
     assert_eq!(escaped.signal_within(Duration::from_secs(10)), Some(15));
 }
 

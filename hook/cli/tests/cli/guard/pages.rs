@@ -160,7 +160,7 @@ fn guard_of(machine: &Machine, meminfo: &Path, program: &str) -> Guard {
          [guard.host]\nprograms = [\"{program}\"]\n"
     );
     let guard = Guard::with_meminfo(machine, &config, meminfo);
-    guard.until("acts when less than");
+    guard.until("sends signals below");
     guard
 }
 

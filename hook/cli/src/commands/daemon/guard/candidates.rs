@@ -105,7 +105,7 @@ fn named(slice: &SliceStatus) -> BTreeSet<u32> {
 }
 
 /// The processes of the slice at a place: those that it names, and their descendants that belong to no
-/// slice within it. Those that hold device memory come first.
+/// slice within it. The named ones come first.
 fn members(place: usize, named: &[BTreeSet<u32>], processes: &Processes) -> Vec<u32> {
     let Some(own) = named.get(place) else {
         return Vec::new();

@@ -73,7 +73,8 @@ impl Denied {
         match pulled {
             Ok(()) => "; its container can open no GPU any more".to_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                "; its container has no cgroup of its own that decides over GPUs".to_owned()
+                "; its container is not kept from opening GPUs: no cgroup of its own allows them"
+                    .to_owned()
             }
             Err(error) => format!("; its container can still open GPUs: {error}"),
         }
@@ -96,7 +97,7 @@ impl Denied {
     }
 
     /// Lets containers open GPUs again if nobody in their slice was suspected in several samples in a
-    /// row. A driver that does not answer for a moment is no reason.
+    /// row. One sample without suspects may only mean that the driver did not answer.
     pub(super) fn keep(&mut self, found: &[Suspect], tell: fn(&str)) {
         let before = self.containers.len();
         self.containers.retain(|_, refused| {

@@ -126,11 +126,11 @@ impl RulesBefore {
 }
 
 impl Lever {
-    /// Refuses new opens of character devices with these major numbers. `keep` gets the rules that the
-    /// kernel will not restore if this process is killed, before they are changed.
+    /// Refuses new opens of character devices with these major numbers. With version 1, calls `keep`
+    /// with the present rules before it changes them, so that they can be saved.
     ///
     /// # Errors
-    /// The kernel's; for a container of version 1 that may open none of them, `NotFound`.
+    /// The kernel's; `NotFound` if a cgroup of version 1 allows none of these devices.
     pub(super) fn pull(
         group: &Group,
         majors: &[u32],
@@ -228,12 +228,12 @@ fn program(majors: &[u32]) -> Vec<Instruction> {
     let mut program = vec![
         one(LOAD_WORD, 0x13, 0, 0),
         one(AND, 0x03, 0, 0xffff),
-        // Over the loading of the number and its comparisons.
+        // Skips loading and comparing the number.
         one(JUMP_IF_NOT_EQUAL, 0x03, count.saturating_add(1), CHARACTER),
         one(LOAD_WORD, 0x12, 4, 0),
     ];
     for (place, major) in (0i16..).zip(majors) {
-        // Over the other comparisons and the two instructions that allow.
+        // Jumps past the other comparisons and the two instructions that allow, to those that refuse.
         let over = count.saturating_sub(place).saturating_add(1);
         program.push(one(JUMP_IF_EQUAL, 0x02, over, major.cast_signed()));
     }

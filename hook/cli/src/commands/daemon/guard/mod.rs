@@ -86,7 +86,7 @@ fn watch(
     let (level, slope): (Arc<AtomicU64>, Arc<AtomicI64>) = Default::default();
     let (notes_in, notes) = sync_channel(NOTES);
     let (fresh, fresh_out) = sync_channel(1);
-    // One more than candidates in flight, so that the watching thread never waits.
+    // Room for every old list: with a full channel, the watching thread would free one itself.
     let (spent_in, spent) = sync_channel(4);
     let watch = Watch {
         host,
@@ -109,10 +109,15 @@ fn watch(
             watch.run();
         })
         .context("cannot start the watching thread")?;
+    // The steps of `memory::rungs`.
+    let warns = Bytes::new(reserve.get().saturating_mul(2));
+    let signals = Bytes::new(reserve.get() / 2);
+    let acting = match acts {
+        true => format!(", drops caches below {reserve}, sends signals below {signals}"),
+        false => String::new(),
+    };
     tell(&format!(
-        "{} when less than {} of the host's memory is available",
-        if acts { "acts" } else { "warns" },
-        Bytes::new(reserve.get()),
+        "warns when less than {warns} of the host's memory is available{acting}"
     ));
     Ok(Channels {
         notes,
@@ -134,8 +139,8 @@ fn check(reserve: Bytes, total: Bytes) -> anyhow::Result<Bytes> {
     Ok(reserve)
 }
 
-/// Keeps this process in memory, and away from the kernel's own OOM killer. What is not allowed is
-/// told: the guard then works, but may be too late.
+/// Keeps this process in memory, and away from the kernel's own OOM killer. Logs each of the two that
+/// the system refuses: the guard then works, but may act too late.
 fn stay_runnable(tell: fn(&str)) {
     if oom::never_choose_me().is_err() {
         tell("the kernel's OOM killer may choose this process (this needs CAP_SYS_RESOURCE)");
@@ -143,7 +148,9 @@ fn stay_runnable(tell: fn(&str)) {
     // SAFETY: mlockall changes only where this process's pages are kept.
     let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
     if locked != 0 {
-        tell("its memory is not locked (this needs CAP_IPC_LOCK, or LimitMEMLOCK=infinity)");
+        tell(
+            "the guard's memory is not locked (this needs CAP_IPC_LOCK, or LimitMEMLOCK=infinity)",
+        );
     }
 }
 

@@ -9,11 +9,13 @@ use std::time::Duration;
 /// The table `[guard]` of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
-    /// The reaction to a host that runs short of memory; None to warn, if a GPU shares its memory.
+    /// The reaction to a host that runs short of memory; None warns if a GPU
+    /// shares the host's memory or the driver lists no GPU, and else does nothing.
     pub(crate) memory: Option<Memory>,
-    /// The reserve R of the host; None for that of the policy, or its default.
+    /// The reserve R of the host; None takes that of the policy, or the default.
     pub(crate) reserve: Option<Bytes>,
-    /// The highest step against processes that hold memory beyond their slice; None to look for none.
+    /// The highest step against processes that hold memory beyond their slice; None turns the
+    /// search off.
     pub(crate) bypass: Option<Step>,
     /// The difference between the driver's figure and the ledger's that is not suspicious.
     pub(crate) slack: Bytes,

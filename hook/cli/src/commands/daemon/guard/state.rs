@@ -19,9 +19,9 @@ pub(crate) struct GuardState {
     pub(crate) seen: u64,
     /// The host's shortage of memory: 0 enough, 1 warn, 2 short, 3 terminate, 4 kill.
     pub(crate) level: u64,
-    /// The processes and slices that were asked to end, since the guard started.
+    /// How often the guard has sent SIGTERM to a process or slice, or tried to, since its start.
     pub(crate) terminated: u64,
-    /// Those that were killed.
+    /// How often it has sent SIGKILL, or tried to.
     pub(crate) killed: u64,
     /// The processes that were named because they hold memory beyond their slice.
     pub(crate) named: u64,
@@ -31,14 +31,14 @@ fn file(places: &HostPaths) -> PathBuf {
     places.run().join(FILE)
 }
 
-/// Reads the state; None if there is no guard, or another version's.
+/// Reads the state that the last guard wrote. None if there is no file, or its schema is another one.
 pub(crate) fn read(places: &HostPaths) -> Option<GuardState> {
     let text = fs::read(file(places)).ok()?;
     let state: GuardState = serde_json::from_slice(&text).ok()?;
     (state.schema == 1).then_some(state)
 }
 
-/// Writes the state. What cannot be written is missing in metrics.
+/// Writes the state. If that fails, metrics show the former one.
 pub(crate) fn write(places: &HostPaths, state: &GuardState) {
     let text = serde_json::to_vec(state).unwrap_or_default();
     let _ = atomic_write::replace_with(&file(places), &text, Durability::Cached);

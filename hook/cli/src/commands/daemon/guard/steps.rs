@@ -31,8 +31,8 @@ pub(super) fn take(
     } = suspect;
     let (name, bytes) = (text::printable(name), Bytes::new(suspect.bytes));
     let why = match suspect.has_library {
-        false => "it has not loaded libgpuslice.so",
-        true => "the library has not counted it",
+        false => "the process has not loaded libgpuslice.so",
+        true => "the library has not counted this memory",
     };
     let sent = match step {
         Step::Warn => String::new(),
@@ -59,7 +59,7 @@ fn signal(suspect: &Suspect, processes: &Processes, signal: Signal) -> String {
     let sent =
         open(suspect.pid, suspect.user, processes).and_then(|process| process.signal(signal));
     match sent {
-        Ok(()) => format!("; it got {}", signal.as_str()),
+        Ok(()) => format!("; the process got {}", signal.as_str()),
         Err(error) => format!("; {} could not be sent: {}", signal.as_str(), error.desc()),
     }
 }

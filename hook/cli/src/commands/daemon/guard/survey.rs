@@ -1,8 +1,9 @@
 //! The surveying thread: compares the driver's figures with the ledgers, and tells the watching thread
 //! whom it may act on.
 //! Touches: everything that a snapshot touches; processes, through pidfds; the event file.
-//! Law: the cheap figure, one number for each GPU, is asked often. Lists of processes hold a global
-//! lock of the driver, so they are asked at most once a second, and only if there is a reason.
+//! Law: the cheap figure, one number for each GPU, is asked often. A list of processes holds a global
+//! lock of the driver, so it is asked at most once a second if there is a reason, and otherwise every
+//! 5 to 60 seconds.
 
 use super::bypass::{self, Cases, Step};
 use super::candidates;
@@ -237,7 +238,7 @@ impl Survey {
         let _ = std::thread::Builder::new().spawn(drop);
     }
 
-    /// Whether there is a reason for a snapshot.
+    /// Drops caches if the host is short of memory. Returns whether a snapshot is due.
     fn is_due(&mut self) -> bool {
         self.drop_caches();
         let Some(taken) = self.taken else { return true };

@@ -71,7 +71,8 @@ fn is_guard(words: &Words) -> bool {
 /// 1970.
 fn silent_guard(seen: Option<u64>, now: u64) -> Option<Finding> {
     let silence = now.saturating_sub(seen?);
-    let sentence = format!("gpusliced --guard runs, and has done nothing for {silence} s");
+    let sentence =
+        format!("gpusliced --guard runs, but has not updated guard.json for {silence} s");
     (silence > SILENCE).then(|| Finding::new(Code::GuardHangs, sentence))
 }
 
@@ -99,7 +100,7 @@ fn gpusliced(config: &Path, commands: &[Words]) -> Vec<Finding> {
         found.push(Finding::new(Code::DaemonNotRunning, sentence));
     }
     if parts.guards && !runs(true) {
-        let sentence = format!("{shown} configures [guard], and gpusliced --guard does not run");
+        let sentence = format!("{shown} configures [guard], but gpusliced --guard does not run");
         found.push(Finding::new(Code::DaemonNotRunning, sentence));
     }
     found
@@ -180,7 +181,7 @@ mod tests {
         );
         let missing = sentences(&[serves]);
         assert_eq!(missing.len(), 1);
-        assert!(missing[0].ends_with("configures [guard], and gpusliced --guard does not run"));
+        assert!(missing[0].ends_with("configures [guard], but gpusliced --guard does not run"));
         fs::write(&config, "[guard]\n").unwrap();
         assert_eq!(sentences(&[guards]), Vec::<String>::new());
     }

@@ -140,8 +140,14 @@ fn a_run_that_asks_for_the_driver_is_refused_with_the_reason_where_it_cannot_be(
         assert!(answer.stderr.contains(why), "{scenario}: {answer:?}");
     }
     for (words, why) in [
-        (["--total", "device"], "its programs would see the limit"),
-        (["--maximum", "20GiB"], "its programs would see the limit"),
+        (
+            ["--total", "device"],
+            "programs would see the limit as TOTAL",
+        ),
+        (
+            ["--maximum", "20GiB"],
+            "programs would see the limit as TOTAL",
+        ),
         (["--no-enforce", "--overcommit"], "it refuses nothing"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -382,7 +388,7 @@ fn without_root_the_library_holds_the_limit() {
     assert!(
         refused
             .stderr
-            .contains("only root can have it limit a cgroup"),
+            .contains("only root can set the limit of a cgroup"),
         "{refused:?}"
     );
 }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// The most processes of one candidate. Those that hold device memory come first.
+/// The most processes of one candidate.
 pub(super) const MEMBERS: usize = 64;
 
 /// The measurements that are kept, one in each tenth of a second: growth is that of a second.
@@ -40,7 +40,8 @@ pub(crate) struct Begin {
     pub(crate) device: u64,
     /// The host memory that its promise does not count.
     pub(crate) allowance: u64,
-    /// Its processes; the first is the slice's command, or the first process of a container.
+    /// Its processes: those that the slice names (its command, the first processes of its containers,
+    /// the users of its GPUs) by pid, then their descendants.
     pub(crate) pids: Vec<u32>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Candidate {
 }
 
 impl Member {
-    /// Opens a process. `is_it` checks, after that, that the number is still that process's.
+    /// Opens a process. `is_it` then checks that the pid still belongs to the listed process.
     fn open(pid: u32, is_it: impl Fn(u32) -> bool) -> Option<Member> {
         let process = Process::open(Pid::from_raw(i32::try_from(pid).ok()?)).ok()?;
         let statm = File::open(format!("/proc/{pid}/statm")).ok();
@@ -90,8 +91,9 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 impl Candidate {
-    /// Opens what measuring and signalling need. `promise` is the file of its promise. `is_it` checks that a process is still the one that
-    /// was listed. None if none is.
+    /// Opens a descriptor and the size of each process; `promise` is the file of the slice's promise.
+    /// Leaves out a process if `is_it` says that its pid now belongs to another one. Returns None if
+    /// no process is left.
     pub(crate) fn open(
         begin: Begin,
         promise: Option<File>,

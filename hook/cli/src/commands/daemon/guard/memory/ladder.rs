@@ -50,8 +50,8 @@ fn longest(bytes: u64) -> Duration {
 }
 
 impl Ladder {
-    /// Forgets the chosen candidate once it can give nothing back any more. One that was asked to end
-    /// may still do so.
+    /// Forgets the chosen candidate, so that another can be chosen: a while after its end, after
+    /// [`PATIENCE`] if it was asked to end and lives, after `longest` if it was killed and lives.
     fn forget<I: Iterator<Item = (u64, Facts)>>(
         &mut self,
         at: Duration,

@@ -17,8 +17,9 @@ pub(crate) enum Level {
     Calm,
     /// Less than twice the reserve is available, or processes wait for memory.
     Warn,
-    /// Less than the reserve is available, or there will be none in four seconds. Caches of the
-    /// kernel and of the driver are dropped; the preload refuses allocations by itself.
+    /// Less than the reserve is available, or less than twice the reserve that is used up within four
+    /// seconds. With `act`, caches of the kernel and of the driver are dropped. The preload refuses
+    /// allocations by itself.
     Short,
     /// Less than half of the reserve is available: a process is asked to end.
     Terminate,
@@ -61,15 +62,15 @@ const STEADY: Duration = Duration::from_millis(50);
 const NEAR: Duration = Duration::from_millis(10);
 /// The interval below the reserve.
 const BELOW: Duration = Duration::from_millis(5);
-/// A shortage that lasts less is a burst that gives its memory back at once. It sends no signal.
+/// A shorter shortage is a burst, and causes no signal.
 const SURE: Duration = Duration::from_millis(10);
-/// The slope is that of this time.
+/// The time over which the slope is measured.
 const SPAN: Duration = Duration::from_millis(200);
-/// With less than this left, allocations would fail before an operator could act.
+/// With memory for fewer seconds than this, allocations would fail before an operator could act.
 const SOON: u64 = 4;
-/// With less than this left, there is no time for a process to end by itself.
+/// With memory for fewer seconds than this, there is no time for a process to end by itself.
 const TOO_SOON: u64 = 3;
-/// With less than this left, samples are taken often.
+/// With memory for fewer seconds than this, samples are taken often.
 const NEAR_SOON: u64 = 10;
 /// The share of ten seconds in which some processes waited for memory, in hundredths of a percent.
 const WAITING: u32 = 1000;
@@ -103,7 +104,7 @@ impl Rungs {
         }
     }
 
-    /// Adds a sample, at a time since any moment. `waiting` is the memory pressure, in hundredths of
+    /// Adds a sample; `at` is the time since a fixed moment. `waiting` is the memory pressure, in hundredths of
     /// a percent.
     pub(crate) fn sample(&mut self, at: Duration, available: u64, waiting: Option<u32>) -> Verdict {
         let slope = self.slope(at, available);

@@ -18,7 +18,7 @@ pub(crate) struct Facts {
     pub(crate) is_gone: bool,
 }
 
-/// A slice counts as beyond its promise from here: the figures are of different moments.
+/// The excess from which a slice counts as beyond its promise: its figures are of different moments.
 pub(crate) const SLACK: u64 = 256 << 20;
 
 impl Facts {
@@ -30,7 +30,7 @@ impl Facts {
         !self.is_gone && self.bytes > 0 && (!self.is_slice || self.beyond() > SLACK)
     }
 
-    /// Whether its growth is a good part of what the host loses.
+    /// Whether its growth is at least a quarter of the host's loss.
     fn grows(&self, slope: i64) -> bool {
         self.growth > 0 && self.growth >= slope / 4
     }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Note {
     /// The event.
     pub(crate) what: What,
-    /// The message, after the name of the daemon.
+    /// The message, without the name of the daemon.
     pub(crate) line: Line,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Watch {
     pub(crate) slope: Arc<AtomicI64>,
 }
 
-/// A level must be lower for so long before another rise is told.
+/// A fall of the level must last this long before another rise is reported.
 const LASTING: Duration = Duration::from_secs(5);
 /// The most candidates that are named in one shortage while no signals are sent.
 const NAMED: usize = 16;
@@ -207,7 +207,7 @@ impl Watch {
             Level::Warn if verdict.is_pressure => {
                 write!(
                     line,
-                    "processes wait for memory, with {amount} of the host's available"
+                    "processes wait for memory, although {amount} of the host's memory is available"
                 )
             }
             level => write!(
@@ -236,8 +236,8 @@ impl Watch {
                 let mut line = Line::new();
                 let _ = write!(
                     line,
-                    "the host is short of memory ({} available), and nobody else may get a signal: \
-                     no slice is beyond its promise, and [guard.host] programs lists no other program",
+                    "the host is short of memory ({} available), and no slice or program may get a signal: \
+                     no slice is beyond its promise, and [guard.host] programs lists no running program",
                     Bytes::new(available)
                 );
                 return self.note(What::Nobody, line);
