@@ -230,7 +230,10 @@ fn killed_at_any_moment(machine: &Machine, recorded: impl Fn() -> u64) {
         limit.map_or(12 * GIB, |(_, limit)| limit.get())
     };
     let mut sizes = std::collections::BTreeSet::new();
-    for round in 0..60u64 {
+    let start = Instant::now();
+    assert_eq!(resize(machine, &["llama", "11GiB"]).2, 0);
+    let took = start.elapsed();
+    for round in 0..60u32 {
         let size = format!("{}GiB", 2 + round * 7 % 20);
         let mut command = gpuslice(machine, &["resize", "llama", &size]);
         let mut resizing = command
@@ -238,8 +241,9 @@ fn killed_at_any_moment(machine: &Machine, recorded: impl Fn() -> u64) {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The moments of the kill cover the whole command, which takes some 20 ms.
-        std::thread::sleep(Duration::from_micros(700 * round));
+        // The moments of the kill cover one and a half times the whole command, which takes some 20 ms
+        // on a quiet machine.
+        std::thread::sleep(took * round / 40);
         resizing.kill().unwrap();
         resizing.wait().unwrap();
         let (limit, record) = (in_force(), recorded());
