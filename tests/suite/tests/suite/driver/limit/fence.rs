@@ -148,7 +148,10 @@ fn a_run_that_asks_for_the_driver_is_refused_with_the_reason_where_it_cannot_be(
             ["--maximum", "20GiB"],
             "programs would see the limit as TOTAL",
         ),
-        (["--no-enforce", "--overcommit"], "it refuses nothing"),
+        (
+            ["--no-enforce", "--overcommit"],
+            "the slice refuses no memory",
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let words = [&["run", "--fence", "driver"], &words[..], &["--", "true"]].concat();
