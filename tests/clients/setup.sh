@@ -34,9 +34,10 @@ for pair in mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs; do
 done
 # The letters of pictures that are compared.
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || need fonts-dejavu-core
-# Vulkan: the loader, a client of it, and a driver for the processor.
+# Vulkan: the loader, a client of it, a layer, and a driver for the processor.
 have_library libvulkan.so.1 || need libvulkan1
 command -v vulkaninfo >/dev/null || need vulkan-tools
+[ -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ] || need vulkan-validationlayers
 ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 || need mesa-vulkan-drivers
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4

@@ -2,6 +2,7 @@
 //! themselves.
 
 mod heaps;
+mod law;
 mod layout;
 mod memory;
 mod others;

@@ -1,4 +1,4 @@
-//! Drivers of other vendors, and drivers inside drivers.
+//! Drivers of other vendors, drivers inside drivers, and layers above drivers.
 
 use super::{MIB, NO_ROOM, Way, client, heaps_of, take};
 use gpuslice_suite::compile::compile;
@@ -83,4 +83,33 @@ fn a_driver_inside_a_driver_is_charged_once() {
         vulkan.must("free 1");
         assert_eq!((slice.held(), slice.counted()), (0, 0), "{name}");
     }
+}
+
+#[test]
+fn a_slice_holds_below_the_validation_layer_and_it_complains_of_nothing() {
+    let slice = Counted::new("rtx3090", GIB);
+    let layer = "VK_LAYER_KHRONOS_validation";
+    let run = slice.run(env!("CARGO_BIN_EXE_client-vulkan"));
+    let complaints = slice.machine().folder().join("complaints");
+    let file = std::fs::File::create(&complaints).unwrap();
+    let run = run.env("VK_INSTANCE_LAYERS", layer).stderr(file);
+    let mut vulkan = client(run, Way::Loader);
+    vulkan.must("open 0 0 1");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", vulkan.pid())).unwrap();
+    assert!(maps.contains("libVkLayer_khronos_validation.so"), "{maps}");
+    // The layer hands out handles of its own.
+    assert_eq!(take(&mut vulkan, 1, 600 * MIB), 0);
+    assert_eq!(take(&mut vulkan, 2, 600 * MIB), NO_ROOM);
+    assert_eq!(super::seen(&mut vulkan).free, GIB - 600 * MIB);
+    vulkan.must("free 1");
+    vulkan.must("shut 0");
+    assert_eq!((slice.held(), slice.counted()), (0, 0));
+    vulkan.kill();
+    let said = std::fs::read_to_string(&complaints).unwrap();
+    let ours = "gpuslice: ";
+    assert!(
+        said.lines()
+            .all(|line| line.contains(ours) && line.contains("refused")),
+        "{said}"
+    );
 }
