@@ -96,6 +96,15 @@ pub(crate) unsafe extern "C" fn vkGetDeviceQueue(
     unsafe { out.write(dispatchable()) };
 }
 
+pub(crate) unsafe extern "C" fn vkGetDeviceQueue2(
+    _device: vk::Device,
+    _info: *const c_void,
+    out: *mut u64,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { out.write(dispatchable()) };
+}
+
 pub(crate) unsafe extern "C" fn vkAllocateCommandBuffers(
     _device: vk::Device,
     info: *const vk::CommandBufferAllocateInfo<'_>,
@@ -163,6 +172,30 @@ pub(crate) unsafe extern "C" fn vkGetBufferMemoryRequirements(
     };
     // SAFETY: the caller's contract.
     unsafe { out.write(requirements) };
+}
+
+pub(crate) unsafe extern "C" fn vkGetBufferMemoryRequirements2(
+    device: vk::Device,
+    info: *const vk::BufferMemoryRequirementsInfo2<'_>,
+    out: *mut vk::MemoryRequirements2<'_>,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let buffer = (*info).buffer.as_raw();
+        vkGetBufferMemoryRequirements(device, buffer, &raw mut (*out).memory_requirements);
+    }
+}
+
+/// `vkGetPipelineCacheData`: a cache with nothing in it.
+pub(crate) unsafe extern "C" fn no_data(
+    _device: vk::Device,
+    _cache: u64,
+    size: *mut usize,
+    _data: *mut c_void,
+) -> vk::Result {
+    // SAFETY: the caller's contract.
+    unsafe { size.write(0) };
+    vk::Result::SUCCESS
 }
 
 /// Every `vkCreate…` whose object is only a number.

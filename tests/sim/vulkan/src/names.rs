@@ -75,6 +75,9 @@ fn of_device(name: &str) -> Found {
         "vkUnmapMemory" => found!(vkUnmapMemory),
         "vkGetMemoryFdKHR" => found!(vkGetMemoryFdKHR),
         "vkGetDeviceQueue" => found!(vkGetDeviceQueue),
+        "vkGetDeviceQueue2" => found!(vkGetDeviceQueue2),
+        "vkGetBufferMemoryRequirements2" => found!(vkGetBufferMemoryRequirements2),
+        "vkGetPipelineCacheData" => found!(no_data),
         "vkAllocateCommandBuffers" => found!(vkAllocateCommandBuffers),
         "vkAllocateDescriptorSets" => found!(vkAllocateDescriptorSets),
         "vkCreateBuffer" => found!(vkCreateBuffer),
@@ -103,7 +106,12 @@ fn is_core(name: &str) -> bool {
         "vkFlush",
         "vkBind",
     ];
-    const MORE: [&str; 4] = [
+    const MORE: [&str; 9] = [
+        "vkGetSemaphoreCounterValue",
+        "vkGetQueryPoolResults",
+        "vkSetEvent",
+        "vkSignalSemaphore",
+        "vkTrimCommandPool",
         "vkDeviceWaitIdle",
         "vkInvalidateMappedMemoryRanges",
         "vkGetFenceStatus",

@@ -6,6 +6,7 @@ mod law;
 mod layout;
 mod memory;
 mod others;
+mod programs;
 mod sharing;
 
 use gpuslice_suite::place;
