@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_void};
 
 use crate::account;
 use crate::answer::vulkan;
-use crate::hooks::vulkan::devices::{self, Body, Functions, MOST_MEMBERS, Member};
+use crate::hooks::vulkan::devices::{self, Body, Functions, MOST_MEMBERS, Member, Place};
 use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::copies::CopyId;
@@ -63,6 +63,11 @@ pub(crate) unsafe fn create(
                 members,
                 count,
             };
+            // A driver that was unloaded with this device has left its record behind.
+            if let Some((old, _)) = devices::find(made) {
+                old.withdraw();
+                gone(old);
+            }
             place.publish(made, body);
         }
         None => place.free(),
@@ -182,9 +187,15 @@ pub(crate) unsafe fn destroy(
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { real.unwrap_or(call.real)(device, allocator) };
     if let Some((place, _)) = found {
-        account::vulkan::device_gone(place.number());
-        place.free();
+        gone(place);
     }
+}
+
+/// Releases what was left on a device, and frees its record.
+#[inline(never)]
+fn gone(place: Place) {
+    account::vulkan::device_gone(place.number());
+    place.free();
 }
 
 /// Whether the slice limits a device.
