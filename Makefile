@@ -208,6 +208,7 @@ install-sim: ## the simulated driver as well, for gpuslice run --sim on machines
 	for branch in $(notdir $(wildcard $(SIMULATOR)/[0-9]*)); do \
 		install -D -m 644 -t $(INTO)/lib/gpuslice/sim/$$branch $(SIMULATOR)/$$branch/lib*.so.1 || exit 1; done
 	install -D -m 755 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/gpuslice-sim
+	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/nvidia_icd.json
 
 uninstall: ## what make install and install-sim have put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
 	rm -f $(INTO)/bin/gpuslice $(INTO)/bin/gpusliced $(INTO)/bin/gpuslice-hook $(INTO)/bin/gpuslice-runtime

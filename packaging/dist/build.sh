@@ -105,6 +105,6 @@ chmod 644 "$out/libgpuslice.so"
 ln -s gpuslice-hook "$out/gpuslice-runtime"
 cp -a "$target/dist/sim-$arch" "$out/sim"
 rm -f "$out"/sim/*.a "$out"/sim/.[!.]*
-find "$out/sim" -type f -exec "${prefix}strip" {} +
+find "$out/sim" -type f ! -name '*.json' -exec "${prefix}strip" {} +
 python3 packaging/dist/sbom.py "$gnu" >"$out/gpuslice.cdx.json"
 packaging/dist/floor.sh "$out"

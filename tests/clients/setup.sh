@@ -24,7 +24,7 @@ have_library() { ldconfig -p | grep -q "$1"; }
 packages=
 need() { packages="$packages $1"; }
 python3 -c 'import ensurepip' 2>/dev/null || need python3-venv
-for pair in go:golang-go node:nodejs perl:perl git:git g++:g++ setpriv:util-linux musl-gcc:musl-tools \
+for pair in go:golang-go node:nodejs npm:npm perl:perl git:git g++:g++ setpriv:util-linux musl-gcc:musl-tools \
     rsvg-convert:librsvg2-bin; do
     command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
 done
@@ -34,6 +34,11 @@ for pair in mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs; do
 done
 # The letters of pictures that are compared.
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || need fonts-dejavu-core
+# Vulkan: the loader, a client of it, a layer, and a driver for the processor.
+have_library libvulkan.so.1 || need libvulkan1
+command -v vulkaninfo >/dev/null || need vulkan-tools
+[ -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ] || need vulkan-validationlayers
+ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 || need mesa-vulkan-drivers
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
 
@@ -73,6 +78,15 @@ if [ "$(cat "$venv/installed" 2>/dev/null)" != "$wanted" ]; then
     "$venv/bin/pip" install -q --no-deps --prefer-binary -r "$here/requirements.txt" >>"$log" 2>&1 ||
         fail "PyPI did not give $here/requirements.txt to $(python3 --version) (see $log)"
     echo "$wanted" >"$venv/installed"
+fi
+
+# llama.cpp's Vulkan backend as node-llama-cpp ships it, unpacked but installed nowhere.
+ggml=$target/ggml-vulkan
+if [ "$(uname -m)" = x86_64 ] && ! [ -e "$ggml/3.22.1" ]; then
+    rm -rf "$ggml"
+    mkdir -p "$ggml"
+    (cd "$ggml" && npm pack --silent @node-llama-cpp/linux-x64-vulkan@3.22.1 && tar xzf ./*.tgz --strip-components=3 &&
+        rm ./*.tgz && touch 3.22.1) >>"$log" 2>&1 || fail "npm did not give node-llama-cpp (see $log)"
 fi
 
 # Real libcudarts, unpacked but installed nowhere: a resolution test loads each by its path.

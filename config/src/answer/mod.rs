@@ -2,6 +2,7 @@
 //! Touches: nothing but its arguments.
 
 pub mod admit;
+pub mod heaps;
 pub mod meminfo_text;
 pub mod reclaim;
 pub mod room;

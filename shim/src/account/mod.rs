@@ -18,6 +18,7 @@ pub(crate) mod pools;
 pub(crate) mod reclaim;
 mod records;
 pub(crate) mod sharing;
+pub(crate) mod vulkan;
 
 pub(crate) use claims::Outcome;
 pub(crate) use current_context::context;
@@ -75,6 +76,19 @@ pub(crate) fn by_ordinal(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> 
         listed: device.listed?,
         state: page::page_or_none(slice.enforces())?,
         copy,
+    })
+}
+
+/// The account of a device that another API than CUDA has identified.
+pub(crate) fn of_device(device: Device<'static>) -> Option<Account> {
+    let slice = slice::current()?;
+    Some(Account {
+        slice,
+        device,
+        ledger: slice.ledger()?,
+        listed: device.listed?,
+        state: page::page_or_none(slice.enforces())?,
+        copy: CopyId(0),
     })
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod driver_memory;
 pub(crate) mod host;
 pub(crate) mod meminfo_file;
 pub(crate) mod promises;
+pub(crate) mod vulkan;
 
 use gpuslice_config::answer::view::{DriverMemory, Facts, MemoryView, is_the_hosts, view};
 use gpuslice_config::ledger;

@@ -9,3 +9,4 @@ pub(crate) mod libc;
 pub(crate) mod nvml;
 pub(crate) mod out;
 pub(crate) mod runtime;
+pub(crate) mod vulkan;

@@ -12,3 +12,4 @@ pub(crate) mod dlsym;
 pub(crate) mod entries;
 pub(crate) mod proc_address;
 pub(crate) mod stand_in;
+pub(crate) mod vulkan;

@@ -60,23 +60,26 @@ impl Library {
 }
 
 /// The identity of a loaded copy: where its dynamic section and its base are.
-struct CopyRecord {
+pub(crate) struct CopyRecord {
     dynamic: AtomicUsize,
     base: AtomicUsize,
+}
+
+impl CopyRecord {
+    pub(crate) const fn none() -> CopyRecord {
+        CopyRecord {
+            dynamic: AtomicUsize::new(0),
+            base: AtomicUsize::new(0),
+        }
+    }
 }
 
 /// Another thread is just filling this place.
 const BUSY: usize = 1;
 
 #[unsafe(link_section = ".data")]
-static RECORDS: [[CopyRecord; MOST_COPIES]; 3] = [const {
-    [const {
-        CopyRecord {
-            dynamic: AtomicUsize::new(0),
-            base: AtomicUsize::new(0),
-        }
-    }; MOST_COPIES]
-}; 3];
+static RECORDS: [[CopyRecord; MOST_COPIES]; 3] =
+    [const { [const { CopyRecord::none() }; MOST_COPIES] }; 3];
 
 fn records(library: Library) -> &'static [CopyRecord] {
     RECORDS
@@ -90,7 +93,18 @@ fn copies_of(library: Library) -> impl Iterator<Item = (CopyId, &'static CopyRec
 
 /// The number of a loaded copy. None: there are too many copies of the library.
 pub(crate) fn claim(library: Library, object: &Object) -> Option<CopyId> {
-    for (copy, record) in copies_of(library) {
+    claim_in(records(library), object, |copy| forget(library, copy))
+}
+
+/// The number of a loaded copy among these records. `forget` is called for a number whose library
+/// was unloaded, before another library gets it.
+pub(crate) fn claim_in(
+    records: &'static [CopyRecord],
+    object: &Object,
+    forget: impl Fn(CopyId),
+) -> Option<CopyId> {
+    let copies = || (0u8..).map(CopyId).zip(records);
+    for (copy, record) in copies() {
         let same = record.dynamic.load(Ordering::Acquire) == object.dynamic;
         if same && record.base.load(Ordering::Relaxed) == object.base {
             return Some(copy);
@@ -102,14 +116,14 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<CopyId> {
             .compare_exchange(held, BUSY, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
         if held != 0 {
-            forget(library, copy);
+            forget(copy);
         }
         record.base.store(object.base, Ordering::Relaxed);
         record.dynamic.store(object.dynamic, Ordering::Release);
         Some(copy)
     };
     // A new copy takes over the record of an unloaded library, whose addresses are forgotten.
-    for (copy, record) in copies_of(library) {
+    for (copy, record) in copies() {
         let held = record.dynamic.load(Ordering::Acquire);
         if held > BUSY
             && !dl::is_loaded(held)
@@ -118,7 +132,7 @@ pub(crate) fn claim(library: Library, object: &Object) -> Option<CopyId> {
             return Some(copy);
         }
     }
-    copies_of(library).find_map(|(copy, record)| take(copy, record, 0))
+    copies().find_map(|(copy, record)| take(copy, record, 0))
 }
 
 /// Forgets the real functions of one copy, and the facts about its devices.

@@ -16,3 +16,4 @@ mod programs;
 mod project;
 mod said;
 mod unified;
+mod vulkan;

@@ -53,6 +53,23 @@ macro_rules! symbols {
 
 include!("../../../../../shim/src/symbols.rs");
 
+macro_rules! vulkan_symbols {
+    ($(
+        fn $name:ident($($argument:tt)*) -> $answer:ty = $($hook:ident)::+ $(, also $alias:ident)?;
+    )*) => {
+        const OF_VULKAN: &[Symbol] = &[$(Symbol {
+            library: concat!("" $(, "`", stringify!($alias), "`")?),
+            name: stringify!($name),
+            arguments: stringify!($($argument)*),
+            answer: stringify!($answer),
+            hook: concat!($(stringify!($hook), "::"),+),
+            proc_address: None,
+        },)*];
+    };
+}
+
+include!("../../../../../shim/src/vulkan_symbols.rs");
+
 /// The output of a tool of binutils for the library.
 fn ask(tool: &str, arguments: &[&str]) -> String {
     let output = Command::new(tool)
@@ -213,24 +230,31 @@ fn page() -> String {
                 };
                 format!("`{base}` from {since}{thread}")
             });
-        let Symbol { name, answer, .. } = symbol;
-        let hook = symbol.hook.trim_end_matches("::");
-        let arguments = symbol
-            .arguments
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
-        let arguments = arguments
-            .replace(" :", ":")
-            .replace("* ", "*")
-            .replace(" ,", ",");
-        writeln!(
-            page,
-            "| `{name}` | {asked} | `{hook}` | `({arguments}) -> {answer}` |"
-        )
-        .unwrap();
+        page.push_str(&line(symbol, &asked));
+    }
+    page.push_str(
+        "\n## NVIDIA's Vulkan driver, libGLX_nvidia.so.0 and libEGL_nvidia.so.0\n\n\
+         None of these is exported. `dlsym` at the driver returns the first two, and they and the\n\
+         third return the others.\n\n\
+         | Symbol | Also | Hook | Signature |\n|---|---|---|---|\n",
+    );
+    for symbol in OF_VULKAN {
+        page.push_str(&line(symbol, symbol.library));
     }
     page
+}
+
+/// A line of a table.
+fn line(symbol: &Symbol, asked: &str) -> String {
+    let Symbol { name, answer, .. } = symbol;
+    let hook = symbol.hook.trim_end_matches("::");
+    let arguments = symbol.arguments.split_whitespace();
+    let arguments = arguments.collect::<Vec<_>>().join(" ");
+    let arguments = arguments
+        .replace(" :", ":")
+        .replace("* ", "*")
+        .replace(" ,", ",");
+    format!("| `{name}` | {asked} | `{hook}` | `({arguments}) -> {answer}` |\n")
 }
 
 #[test]
