@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${1:-$root/target/sim}
 target=${CARGO_TARGET_DIR:-$root/target}
-packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim"
+packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim-opencl -p gpuslice-sim"
 
 # shellcheck disable=SC2086 # the list is meant to be split
 (cd "$root" && cargo ${SIM_CARGO:-build} --quiet --release $packages)
@@ -23,7 +23,11 @@ put() { # copy only what changed, by renaming: a running program keeps the libra
 
 put "$built/libgpuslice_sim_cuda.so" libcuda.so.1
 put "$built/libgpuslice_sim_nvml.so" libnvidia-ml.so.1
+put "$built/libgpuslice_sim_opencl.so" libnvidia-opencl.so.1
 put "$built/gpuslice-sim" gpuslice-sim
+# What OpenCL's loaders read: OCL_ICD_VENDORS names this folder.
+mkdir -p "$out/OpenCL/vendors"
+echo libnvidia-opencl.so.1 >"$out/OpenCL/vendors/nvidia.icd"
 ln -sfn libcuda.so.1 "$out/libcuda.so"
 ln -sfn libnvidia-ml.so.1 "$out/libnvidia-ml.so"
 
