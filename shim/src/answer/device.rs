@@ -22,7 +22,7 @@ use crate::slice::loaded_slice::{Budget, LoadedSlice};
 #[derive(Clone, Copy)]
 pub(crate) struct Device<'a> {
     /// Its budget in the slice file. The ledger may have another limit: see `Device::budget`.
-    written: &'a DeviceSlice,
+    pub(super) written: &'a DeviceSlice,
     /// Whether it shares the host's memory. None: unknown.
     pub(crate) unified: Option<bool>,
     /// The device's number in the slice's ledger. None: there is no ledger, or it has no row for

@@ -7,5 +7,6 @@
 pub(crate) mod cuda;
 pub(crate) mod libc;
 pub(crate) mod nvml;
+pub(crate) mod opencl;
 pub(crate) mod out;
 pub(crate) mod runtime;

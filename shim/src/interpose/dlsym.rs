@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 
-use crate::interpose::{entries, stand_in};
+use crate::interpose::{entries, opencl, stand_in};
 use crate::loader::dl::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::loader::elf::{self, Object};
 use crate::loader::image;
@@ -83,8 +83,16 @@ unsafe extern "C" fn filter(
     }
     // SAFETY: dlsym's contract guarantees a C string.
     let name = unsafe { CStr::from_ptr(symbol) };
-    let Some(row) = functions::find(name) else {
+    let Some(number) = functions::number(name) else {
         return PASS;
+    };
+    let Some(row) = functions::row(number) else {
+        // The entry of a driver of another API, which none of our exports hides.
+        return match opencl::of_driver(handle, name, dlsym) {
+            Some(address) if address.is_null() => NULL,
+            Some(address) => address,
+            None => PASS,
+        };
     };
     if functions::library(row) == Library::Libc {
         // The next dlsym belongs to another interposer of dlsym.

@@ -8,6 +8,25 @@ use crate::real::abi::*;
 use crate::real::copies::{self, Cells, CopyId, Library};
 use crate::real::names::Names;
 
+/// The names that loaders look up in a driver of another API than CUDA, to reach all its functions.
+/// Nothing here is exported: see `interpose/opencl/`.
+pub(crate) const ENTRIES: [&str; 2] = ["clGetExtensionFunctionAddress", "clIcdGetPlatformIDsKHR"];
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "runs in the compiler, which stops at a fault"
+)]
+const fn entries_length() -> usize {
+    let (mut length, mut entry) = (0usize, 0usize);
+    while entry < ENTRIES.len() {
+        length = length
+            .saturating_add(ENTRIES[entry].len())
+            .saturating_add(1);
+        entry = entry.saturating_add(1);
+    }
+    length
+}
+
 /// A call of a hooked function, as a hook receives it.
 pub(crate) struct Call<F> {
     /// The copy of the library that the call is meant for.
@@ -82,7 +101,10 @@ macro_rules! symbols {
 
         const NAMES_LENGTH: usize = 0 $( + stringify!($name).len() + 1 )*;
 
-        static NAMES: Names<ROWS, NAMES_LENGTH> = Names::new([$( stringify!($name) ),*]);
+        /// The names of all rows, then those that loaders look up in a driver of another API: they
+        /// cost a look-up of any other name nothing here.
+        static NAMES: Names<{ ROWS + ENTRIES.len() }, { NAMES_LENGTH + entries_length() }> =
+            Names::new([$( stringify!($name), )* ENTRIES[0], ENTRIES[1]]);
 
         /// The row with this number.
         pub(crate) fn row(number: usize) -> Option<Row> {
@@ -277,7 +299,12 @@ pub(crate) fn begins(letter: u8) -> bool {
 
 /// The row with exactly this name.
 pub(crate) fn find(name: &CStr) -> Option<Row> {
-    row(NAMES.find(name)?)
+    row(number(name)?)
+}
+
+/// The number of exactly this name: of a row, or of a driver's entry behind the rows.
+pub(crate) fn number(name: &CStr) -> Option<usize> {
+    NAMES.find(name)
 }
 
 pub(crate) fn rows() -> impl Iterator<Item = Row> {

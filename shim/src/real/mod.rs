@@ -6,3 +6,4 @@ pub(crate) mod abi;
 pub(crate) mod copies;
 pub(crate) mod functions;
 pub(crate) mod names;
+pub(crate) mod opencl;

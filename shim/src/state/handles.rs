@@ -54,6 +54,8 @@ pub(crate) enum Space {
     Imported,
     /// Another process's memory, by its key.
     Object,
+    /// A memory object or shared virtual memory of OpenCL, and the number of its device.
+    OpenCl,
 }
 
 /// The record of a handle.
@@ -296,7 +298,7 @@ pub(crate) fn put_payload(
 
 /// Visits every entry of this process, each as of the moment of its visit.
 pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
-    const SPACES: [Space; 16] = [
+    const SPACES: [Space; 17] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -313,6 +315,7 @@ pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u6
         Space::Exported,
         Space::Imported,
         Space::Object,
+        Space::OpenCl,
     ];
     for segment in 0..segments(state) {
         let Some(base) = base(state, segment) else {
