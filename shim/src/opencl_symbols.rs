@@ -1,7 +1,7 @@
 // Every function of an OpenCL driver that the library replaces or calls, one line each. A driver
 // exports none of them. Loaders take them from its dispatch table, by the index and from the
 // version of OpenCL in `cl_icd.h`, or by their names.
-// Macros include this file: `real/opencl.rs` defines the real functions, `interpose/opencl.rs` the
+// Macros include this file: `real/opencl.rs` defines the real functions, `interpose/opencl/` the
 // entry points; a test compares it with Khronos' header.
 //
 //   fn name(arguments) -> Answer = module::hook, at 3 since 100;   replaced by `hooks/opencl/`

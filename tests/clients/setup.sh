@@ -34,10 +34,11 @@ for pair in mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs; do
 done
 # The letters of pictures that are compared.
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || need fonts-dejavu-core
-# OpenCL: the loader, a client of it, and a driver for the processor.
+# OpenCL: the loader, a client of it, a driver for the processor, and Khronos' headers.
 command -v clinfo >/dev/null || need clinfo
 have_library libOpenCL.so.1 || need ocl-icd-libopencl1
 [ -e /etc/OpenCL/vendors/pocl.icd ] || need pocl-opencl-icd
+[ -e /usr/include/CL/cl_icd.h ] || need opencl-c-headers
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
 

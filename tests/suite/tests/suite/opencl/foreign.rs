@@ -69,3 +69,25 @@ fn where_the_table_cannot_be_changed_there_is_no_platform() {
     assert_eq!(said.stdout, "platforms -1001\n");
     assert!(said.stderr.contains("cannot be replaced"), "{said:?}");
 }
+
+#[test]
+fn where_the_slice_cannot_be_read_memory_is_refused() {
+    let slice = Counted::new("rtx3090", GIB);
+    let file = slice.folder().join("broken.json");
+    std::fs::write(&file, "no slice").unwrap();
+    let run = on_the_card(slice.run(client())).slice(&file);
+    let said = run.args(["libOpenCL.so.1", "buffer 0 4194304", "svm 0 4096"]);
+    assert_eq!(said.answer().stdout, "buffer -4\nsvm 1\n");
+}
+
+#[test]
+fn a_forked_child_releases_nothing_of_its_parents() {
+    let slice = Counted::new("rtx3090", GIB);
+    let operations = ["used", "buffer 0 268435456", "fork 0", "used"];
+    let run = on_the_card(slice.run(client())).arg("libOpenCL.so.1");
+    let said = run.args(operations).answer().clean();
+    let context = 254 << 20;
+    let (before, after) = (context, context + 268_435_456);
+    let expected = format!("used {before} {before}\nbuffer 0\nfork 0\nused {after} {after}\n");
+    assert_eq!(said, expected);
+}
