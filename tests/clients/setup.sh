@@ -39,6 +39,11 @@ have_library libvulkan.so.1 || need libvulkan1
 command -v vulkaninfo >/dev/null || need vulkan-tools
 [ -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ] || need vulkan-validationlayers
 ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 || need mesa-vulkan-drivers
+# OpenCL: the loader, a client of it, a driver for the processor, and Khronos' headers.
+command -v clinfo >/dev/null || need clinfo
+have_library libOpenCL.so.1 || need ocl-icd-libopencl1
+[ -e /etc/OpenCL/vendors/pocl.icd ] || need pocl-opencl-icd
+[ -e /usr/include/CL/cl_icd.h ] || need opencl-c-headers
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
 

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 out=${1:-$root/target/sim}
 target=${CARGO_TARGET_DIR:-$root/target}
-packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim-vulkan -p gpuslice-sim"
+packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim-opencl -p gpuslice-sim-vulkan -p gpuslice-sim"
 
 # shellcheck disable=SC2086 # the list is meant to be split
 (cd "$root" && cargo ${SIM_CARGO:-build} --quiet --release $packages)
@@ -25,7 +25,11 @@ put "$built/libgpuslice_sim_cuda.so" libcuda.so.1
 put "$built/libgpuslice_sim_nvml.so" libnvidia-ml.so.1
 put "$built/libgpuslice_sim_vulkan.so" libGLX_nvidia.so.0
 put "$here/vulkan/nvidia_icd.json" nvidia_icd.json
+put "$built/libgpuslice_sim_opencl.so" libnvidia-opencl.so.1
 put "$built/gpuslice-sim" gpuslice-sim
+# What OpenCL's loaders read: OCL_ICD_VENDORS names this folder.
+mkdir -p "$out/OpenCL/vendors"
+echo libnvidia-opencl.so.1 >"$out/OpenCL/vendors/nvidia.icd"
 ln -sfn libcuda.so.1 "$out/libcuda.so"
 ln -sfn libnvidia-ml.so.1 "$out/libnvidia-ml.so"
 

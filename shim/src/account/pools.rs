@@ -11,7 +11,6 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account};
 use crate::answer::device;
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -187,9 +186,7 @@ pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrd
 
 #[cold]
 fn uncounted() {
-    counters::UNCOUNTED.warn(&[Str(
-        "the process has too many memory pools: one is not counted",
-    )]);
+    counters::UNCOUNTED.warn_text("the process has too many memory pools: one is not counted");
 }
 
 /// Blocks driver calls with the pools of a device, and waits for those in progress. The device's

@@ -7,7 +7,6 @@ use gpuslice_config::ledger::{self, Kind, Ledger};
 use gpuslice_config::words::units::Bytes;
 
 use super::{Account, context, host, sharing};
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::slice::{self, loaded_slice::LoadedSlice};
 use crate::state::allocations::{self, Put, STEP};
@@ -79,7 +78,7 @@ impl Account {
             gone(self.ledger, old);
         }
         if !handles::put(self.state, space, number, charge) {
-            counters::UNCOUNTED.warn(&[Str("no memory to record an allocation: it stays counted")]);
+            counters::UNCOUNTED.warn_text("no memory to record an allocation: it stays counted");
         }
     }
 }

@@ -8,7 +8,6 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::account::physical::Whose;
 use crate::account::{self, Account, Outcome, sharing};
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::vulkan_abi::VkDeviceMemory;
 use crate::state::handles::{self, FoundEntry, Space};
@@ -171,7 +170,7 @@ pub(crate) fn keep(
     }
     let put = |key| handles::put_payload(account.state, Space::Vulkan, key, record.pack());
     if !key.is_some_and(put) {
-        counters::UNCOUNTED.warn(&[Str("no memory to record an allocation: it stays counted")]);
+        counters::UNCOUNTED.warn_text("no memory to record an allocation: it stays counted");
     }
 }
 

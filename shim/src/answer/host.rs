@@ -273,9 +273,8 @@ fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Bytes {
     let allowance = slice.host_allowance().unwrap_or(HOST_ALLOWANCE);
     if let Some(cgroup) = slice.cgroup() {
         let Some(held) = of_cgroup(cgroup, allowance) else {
-            counters::CGROUP.warn(&[Str(
-                "the slice's cgroup cannot be read: host memory is not charged",
-            )]);
+            counters::CGROUP
+                .warn_text("the slice's cgroup cannot be read: host memory is not charged");
             return Bytes::ZERO;
         };
         // The kernel charges managed and pinned memory to the cgroup, and the ledger counts it too.

@@ -12,7 +12,6 @@ use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::words::paths;
 
 use crate::answer::{self, device};
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::slice;
 use crate::sys::{self, stack};
@@ -77,9 +76,8 @@ extern "C" fn replace(descriptor: *mut c_void) -> u8 {
         file.replace(descriptor)
     });
     if made.is_err() {
-        counters::MEMINFO_SHOWN.warn(&[Str(
-            "the slice's meminfo cannot be shown: the program reads the host's",
-        )]);
+        counters::MEMINFO_SHOWN
+            .warn_text("the slice's meminfo cannot be shown: the program reads the host's");
     }
     0
 }

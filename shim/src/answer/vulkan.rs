@@ -8,7 +8,6 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::{self, Device};
 use crate::answer::{self, driver_memory};
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::copies::CopyId;
 use crate::real::vulkan;
@@ -29,7 +28,7 @@ pub(crate) struct Identity {
 #[inline(never)]
 pub(crate) fn identity(copy: CopyId, physical: VkPhysicalDevice) -> Option<Identity> {
     let Some(ask) = vulkan::properties2(copy) else {
-        counters::UUID.warn(&[Str("Vulkan reports no uuid of a GPU, which is not limited")]);
+        counters::UUID.warn_text("Vulkan reports no uuid of a GPU, which is not limited");
         return None;
     };
     let mut id = VkPhysicalDeviceIDProperties {

@@ -7,6 +7,7 @@
 pub(crate) mod cuda;
 pub(crate) mod libc;
 pub(crate) mod nvml;
+pub(crate) mod opencl;
 pub(crate) mod out;
 pub(crate) mod runtime;
 pub(crate) mod vulkan;

@@ -10,7 +10,6 @@ use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
 use crate::interpose::deepbind;
 use crate::loader::dl;
 use crate::loader::elf::LinkMap;
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::functions;
 use crate::slice;
@@ -157,7 +156,7 @@ extern "C" fn namespace(lmid: isize) -> isize {
     let handle = unsafe { dlmopen(LM_ID_NEWLM, own.path().as_ptr(), RTLD_LAZY) };
     let made = (!handle.is_null()).then(|| dl::namespace_of(handle));
     let Some(Some(made)) = made else {
-        counters::NAMESPACE.warn(&[Str("a new namespace of dlmopen cannot load libgpuslice.so")]);
+        counters::NAMESPACE.warn_text("a new namespace of dlmopen cannot load libgpuslice.so");
         return lmid;
     };
     find_libc(handle);

@@ -10,6 +10,7 @@ pub(crate) mod deepbind;
 pub(crate) mod dlopen;
 pub(crate) mod dlsym;
 pub(crate) mod entries;
+mod opencl;
 pub(crate) mod proc_address;
 pub(crate) mod stand_in;
 pub(crate) mod vulkan;

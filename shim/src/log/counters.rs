@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::log::Piece::Str;
 use crate::log::{self, Level, Piece};
 
 /// A counter of an event that a program can cause in a loop.
@@ -24,6 +25,14 @@ impl Counter {
         if power == count {
             log::say(Level::Warn, pieces, Some(count));
         }
+    }
+
+    /// As [`Counter::warn`], for a constant text. A constant list of pieces would be relocated at the
+    /// start of every process.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn warn_text(&self, text: &str) {
+        self.warn(&[Str(text)]);
     }
 }
 

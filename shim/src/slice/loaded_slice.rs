@@ -139,6 +139,12 @@ impl LoadedSlice {
         Some((Budget(place), listed.uuid))
     }
 
+    /// The first device that the slice lists.
+    pub(crate) fn first(&self) -> Option<(Budget, DeviceUuid)> {
+        let listed = self.slice.devices().next()?;
+        Some((Budget(0), listed.uuid))
+    }
+
     /// Whether a device of unified memory must be reported as not integrated.
     pub(crate) fn presents_discrete(&self) -> bool {
         self.slice.present_as == PresentAs::Discrete

@@ -56,6 +56,8 @@ pub(crate) enum Space {
     Object,
     /// Memory of Vulkan, with the number of its device.
     Vulkan,
+    /// A memory object or shared virtual memory of OpenCL, and the number of its device.
+    OpenCl,
 }
 
 /// The record of a handle.
@@ -298,7 +300,7 @@ pub(crate) fn put_payload(
 
 /// Visits every entry of this process, each as of the moment of its visit.
 pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
-    const SPACES: [Space; 17] = [
+    const SPACES: [Space; 18] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -316,6 +318,7 @@ pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u6
         Space::Imported,
         Space::Object,
         Space::Vulkan,
+        Space::OpenCl,
     ];
     for segment in 0..segments(state) {
         let Some(base) = base(state, segment) else {

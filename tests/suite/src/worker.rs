@@ -125,6 +125,12 @@ impl Counted {
         worker
     }
 
+    /// A folder for whatever else the test writes.
+    #[must_use]
+    pub fn folder(&self) -> &std::path::Path {
+        self.machine.folder()
+    }
+
     /// The ledger's file.
     #[must_use]
     pub fn ledger(&self) -> &std::path::Path {

@@ -9,7 +9,6 @@ use crate::answer::device::{self, Device};
 use crate::answer::driver_memory;
 use crate::hooks::cuda::pool;
 use crate::hooks::out::{self, Amount};
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::abi::{ATTRIBUTE_INTEGRATED, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -142,9 +141,7 @@ unsafe fn show<T: Amount>(
     pool::settled(copy);
     let ordinal = device::current(copy);
     if ordinal.is_none() {
-        counters::FACTS.warn(&[Str(
-            "the current device is not known: the driver's answer stands",
-        )]);
+        counters::FACTS.warn_text("the current device is not known: the driver's answer stands");
     }
     let Some(device) = ordinal.and_then(|ordinal| device::cuda(slice, copy, ordinal)) else {
         return;
@@ -155,7 +152,7 @@ unsafe fn show<T: Amount>(
         (free, total) => {
             let total = total.or_else(|| driver_memory::total(copy, ordinal?));
             let Some(total) = total else {
-                counters::FACTS.warn(&[Str("the total is not known: the driver's answer stands")]);
+                counters::FACTS.warn_text("the total is not known: the driver's answer stands");
                 return;
             };
             answer::driver(total, free.unwrap_or(total))

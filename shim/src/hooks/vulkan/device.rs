@@ -6,7 +6,6 @@ use core::ffi::{CStr, c_void};
 use crate::account;
 use crate::answer::vulkan;
 use crate::hooks::vulkan::devices::{self, Body, Functions, MOST_MEMBERS, Member, Place};
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
@@ -39,7 +38,7 @@ pub(crate) unsafe fn create(
         return ask();
     }
     let Some(place) = devices::take() else {
-        counters::UNCOUNTED.warn(&[Str("more Vulkan devices than the library can count")]);
+        counters::UNCOUNTED.warn_text("more Vulkan devices than the library can count");
         return match slice.enforces() {
             true => VK_ERROR_TOO_MANY_OBJECTS,
             false => ask(),

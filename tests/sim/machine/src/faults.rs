@@ -16,6 +16,9 @@ pub struct Faults {
     self_dlsym: bool,
     private_addresses: bool,
     other_pid: bool,
+    opencl_uses_cuda: bool,
+    opencl_icd2: bool,
+    opencl_sealed: bool,
     unknown: Vec<String>,
     any: AtomicBool,
     calls: AtomicU64,
@@ -59,6 +62,12 @@ impl Faults {
             self.private_addresses = true;
         } else if item == "other-pid" {
             self.other_pid = true;
+        } else if item == "opencl-uses-cuda" {
+            self.opencl_uses_cuda = true;
+        } else if item == "opencl-icd2" {
+            self.opencl_icd2 = true;
+        } else if item == "opencl-sealed" {
+            self.opencl_sealed = true;
         } else if let Some(name) = item.strip_prefix("missing:") {
             self.missing.push(name.to_owned());
         } else if let Some(Ok(n)) = item.strip_prefix("oom@").map(str::parse) {
@@ -148,6 +157,24 @@ impl Faults {
     #[must_use]
     pub fn other_pid(&self) -> bool {
         self.other_pid
+    }
+
+    /// Does the OpenCL driver allocate by libcuda?
+    #[must_use]
+    pub fn opencl_uses_cuda(&self) -> bool {
+        self.opencl_uses_cuda
+    }
+
+    /// Does the OpenCL driver hand out its functions by name, as version 2 of cl_khr_icd says?
+    #[must_use]
+    pub fn opencl_icd2(&self) -> bool {
+        self.opencl_icd2
+    }
+
+    /// Does the kernel refuse to make the OpenCL driver's table writable?
+    #[must_use]
+    pub fn opencl_sealed(&self) -> bool {
+        self.opencl_sealed
     }
 
     /// Does cuGetProcAddress hand out addresses that are not the exported ones?

@@ -10,6 +10,7 @@ mod driver;
 mod failures;
 mod limits;
 mod loading;
+mod opencl;
 mod page_cache;
 mod peers;
 mod programs;

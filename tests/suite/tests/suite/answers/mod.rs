@@ -6,3 +6,4 @@ mod clients;
 mod identity;
 mod listed;
 mod mig_card;
+mod windows;

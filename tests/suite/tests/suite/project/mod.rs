@@ -8,3 +8,4 @@ mod gpu_kit;
 mod layout;
 mod readme;
 mod vendor_abi;
+mod vendor_opencl;

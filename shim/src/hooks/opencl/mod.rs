@@ -1,0 +1,6 @@
+//! OpenCL: what its devices report, and what its programs allocate.
+
+pub(crate) mod buffer;
+pub(crate) mod image;
+pub(crate) mod info;
+pub(crate) mod svm;

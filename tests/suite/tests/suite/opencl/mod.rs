@@ -1,0 +1,35 @@
+//! OpenCL in a slice: its clients and loaders, what they allocate, and drivers of other vendors.
+//! Touches: OpenCL programs in slices of simulated machines, and PoCL, which computes on the
+//! processor.
+
+mod foreign;
+mod memory;
+mod readers;
+
+use gpuslice_suite::run::Run;
+use gpuslice_suite::{compile, place};
+use std::path::PathBuf;
+
+/// The folder that names the simulated driver to OpenCL's loaders.
+fn vendors() -> PathBuf {
+    place::sim().join("OpenCL/vendors")
+}
+
+/// An OpenCL program that finds the simulated driver and no other.
+fn on_the_card(run: Run) -> Run {
+    run.env("OCL_ICD_VENDORS", vendors())
+}
+
+/// The value that `clinfo --raw` prints for a device's fact.
+fn fact<'a>(said: &'a str, name: &str) -> &'a str {
+    let line = said
+        .lines()
+        .find(|line| line.contains(&format!(" {name} ")));
+    let line = line.unwrap_or_else(|| panic!("no {name} in {said}"));
+    line.split_whitespace().last().unwrap_or_default()
+}
+
+/// The program that runs operations on memory.
+fn client() -> PathBuf {
+    compile::c("opencl")
+}
