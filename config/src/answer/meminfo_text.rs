@@ -5,7 +5,7 @@
 //! MemFree <= MemAvailable <= MemTotal (psutil and Triton drop lines that violate this).
 
 use crate::answer::view::MemoryView;
-use crate::words::units::{Bytes, KIB};
+use crate::words::units::{Bytes, KIB, MIB};
 
 /// The longest text: even with every number at its 64-bit maximum, the text is shorter.
 pub const LENGTH: usize = 2048;
@@ -51,6 +51,25 @@ fn value(name: &[u8]) -> Value {
 
 /// Writes the text, and returns its part of the buffer.
 pub fn write<'a>(view: &MemoryView, buffer: &'a mut [u8; LENGTH]) -> &'a [u8] {
+    put(view, 8, buffer)
+}
+
+/// Writes the text of a page: a file that is rewritten in place while programs read it. All pages of
+/// a machine are of one length, so that no reader sees the end of an earlier text. Free memory is in
+/// whole MiB, so that a page rarely changes.
+pub fn write_page<'a>(view: &MemoryView, machine: Bytes, buffer: &'a mut [u8; LENGTH]) -> &'a [u8] {
+    let free = Bytes::new(view.free.get() & !(MIB - 1));
+    let view = MemoryView {
+        total: view.total,
+        free,
+        used: view.total.minus(free),
+    };
+    let widest = Digits::of(kilobytes(machine.at_least(view.total)));
+    put(&view, widest.text().len().max(8), buffer)
+}
+
+/// Writes the text with numbers of at least so many letters.
+fn put<'a>(view: &MemoryView, letters: usize, buffer: &'a mut [u8; LENGTH]) -> &'a [u8] {
     let mut line = Text { buffer, length: 0 };
     for name in NAMES.as_bytes().split(|letter| *letter == b' ') {
         let value = value(name);
@@ -64,10 +83,11 @@ pub fn write<'a>(view: &MemoryView, buffer: &'a mut [u8; LENGTH]) -> &'a [u8] {
         };
         line.push(name);
         line.push(b":");
-        // The kernel's columns: 16 for the name, at least 8 for the number.
+        // The kernel's columns: 16 for the name, and at least 8 for the number.
         let digits = Digits::of(number);
         let named = name.len().saturating_add(1);
-        let gap = 24usize.saturating_sub(named.saturating_add(digits.text().len()));
+        let columns = letters.saturating_add(16);
+        let gap = columns.saturating_sub(named.saturating_add(digits.text().len()));
         for _ in 0..gap.max(16usize.saturating_sub(named)).max(1) {
             line.push(b" ");
         }
@@ -164,6 +184,25 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn a_page_keeps_its_length_and_rounds_down_to_a_mebibyte(
+            machine in (1u64 << 30)..(1 << 45),
+            total in 0u64..,
+            free in proptest::num::u64::ANY,
+        ) {
+            let (mut first, mut buffer) = ([0; LENGTH], [0; LENGTH]);
+            let view = |total, free| MemoryView { total, free, used: total.minus(free) };
+            let machine = Bytes::new(machine);
+            let total = Bytes::new(total.checked_rem(machine.get()).unwrap_or(0));
+            let free = Bytes::new(free).at_most(total);
+            let zero = write_page(&view(Bytes::ZERO, Bytes::ZERO), machine, &mut first);
+            let text = write_page(&view(total, free), machine, &mut buffer);
+            proptest::prop_assert_eq!(text.len(), zero.len());
+            let read = crate::host::meminfo::parse(text).unwrap();
+            proptest::prop_assert_eq!(read.total, Bytes::kib(total.get() / 1024));
+            proptest::prop_assert_eq!(read.available, Bytes::mib(free.get() >> 20));
+        }
+
         #[test]
         fn whatever_is_shown_fits_and_is_read_back(total in 1024u64.., free in proptest::num::u64::ANY) {
             let free = free.min(total);

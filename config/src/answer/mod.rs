@@ -4,6 +4,7 @@
 pub mod admit;
 pub mod heaps;
 pub mod meminfo_text;
+pub mod observed;
 pub mod reclaim;
 pub mod room;
 pub mod view;

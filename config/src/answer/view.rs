@@ -5,7 +5,9 @@
 
 use crate::answer::room::HostRoom;
 use crate::host::meminfo::HostMemory;
+use crate::ledger;
 use crate::slice::host_reserve;
+use crate::slice::thresholds::Thresholds;
 use crate::slice::{DeviceSlice, Total};
 use crate::words::units::Bytes;
 
@@ -94,6 +96,18 @@ impl Host {
         };
         room.left()
     }
+
+    /// The host as it would be under memory pressure.
+    #[must_use]
+    pub const fn under_pressure(&self, thresholds: &Thresholds) -> Host {
+        Host {
+            pressed: Some(Pressed {
+                keeps: thresholds.available(self.reserve()),
+                beyond: thresholds.request(),
+            }),
+            ..*self
+        }
+    }
 }
 
 /// The facts that a view depends on, read at one moment.
@@ -106,6 +120,25 @@ pub struct Facts {
     pub own_use: Option<Bytes>,
     /// The host, on unified memory; None on a discrete card.
     pub host: Option<Host>,
+}
+
+impl Facts {
+    /// The facts of memory that host and device share: the host's, limited by the driver's. `held` is
+    /// the memory that the slice's processes hold, with the host memory that is charged to them.
+    #[inline]
+    #[must_use]
+    pub fn of_shared(
+        driver: DriverMemory,
+        host: Host,
+        held: Option<Bytes>,
+        budget: &DeviceSlice,
+    ) -> Facts {
+        Facts {
+            driver: driver.within(host.memory.total),
+            own_use: held.map(|held| ledger::spoken_for(held, budget.memory)),
+            host: Some(host),
+        }
+    }
 }
 
 /// The memory figures that every API reports.

@@ -189,7 +189,7 @@ fn fresh(
     // If the memory suffices even with every promise unspent, the neighbours' files need not be
     // read.
     let mut host = seen(promises::promised(slice))?;
-    if under_pressure(slice, &host).obtainable() < unspent {
+    if host.under_pressure(slice.thresholds()).obtainable() < unspent {
         if slice.promises().is_some() {
             host = seen(promises::unspent(slice))?;
             // A neighbour that spent memory between the two readings was counted twice.
@@ -213,23 +213,10 @@ fn fresh(
     Some(Reading { host, charge })
 }
 
-/// The host as it would be under memory pressure.
-fn under_pressure(slice: &LoadedSlice, host: &Host) -> Host {
-    let thresholds = slice.thresholds();
-    let pressed = Pressed {
-        keeps: thresholds.available(host.reserve()),
-        beyond: thresholds.request(),
-    };
-    Host {
-        pressed: Some(pressed),
-        ..*host
-    }
-}
-
 /// Whether the machine is under memory pressure. Reads the pressure file only where it would change
 /// the result.
 fn pressed(slice: &LoadedSlice, host: &Host, unspent: Bytes) -> Option<Pressed> {
-    let under = under_pressure(slice, host);
+    let under = host.under_pressure(slice.thresholds());
     let pressed = under.pressed?;
     if under.obtainable() >= unspent {
         return None;

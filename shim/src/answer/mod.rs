@@ -94,12 +94,8 @@ fn shared(
     held: Option<Bytes>,
     driver: DriverMemory,
 ) -> Facts {
-    let own_use = held.map(|held| held.plus(reading.charge));
-    Facts {
-        driver: driver.within(reading.host.memory.total),
-        own_use: own_use.map(|held| ledger::spoken_for(held, budget.memory)),
-        host: Some(reading.host),
-    }
+    let held = held.map(|held| held.plus(reading.charge));
+    Facts::of_shared(driver, reading.host, held, budget)
 }
 
 /// The answer for a device, from the memory that its driver reports.

@@ -54,6 +54,7 @@ pub fn assert_nothing_left(host: &Host) {
     assert_eq!(host.list("/run/gpuslice/ledgers"), Vec::<String>::new());
     assert_eq!(host.list("/run/gpuslice/promises"), Vec::<String>::new());
     assert_eq!(host.list("/run/gpuslice/tenants"), Vec::<String>::new());
+    assert_eq!(host.list("/run/gpuslice/meminfo"), Vec::<String>::new());
     // The promises' own file system stays mounted, and its folder stays, too.
     let mut mounts = host.mounts();
     mounts.retain(|point| point.starts_with("/run/gpuslice/") && point != "/run/gpuslice/promises");

@@ -5,8 +5,7 @@
 //! the driver. A simulated GB10 with this machine's meminfo would report two different machines at
 //! once.
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use gpuslice_host::base::own_mounts::{self, Later};
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -86,26 +85,12 @@ pub(crate) fn show(meminfo: &Path) -> Result<(), SimHostError> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    let nothing: Option<&str> = None;
-    let own = || {
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        // Mounts made here from now on do not propagate to other namespaces.
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(nothing, "/", nothing, private, nothing)
-    };
-    match own() {
+    match own_mounts::enter(Later::Hidden) {
         // This is root in a container without permission to mount.
         Err(nix::Error::EPERM) => return Ok(()),
         done => done.map_err(SimHostError::Mount)?,
     }
     // The path is resolved first, because a later rename could redirect a link in it.
     let meminfo = fs::canonicalize(meminfo).unwrap_or_else(|_| meminfo.to_owned());
-    mount(
-        Some(&meminfo),
-        "/proc/meminfo",
-        nothing,
-        MsFlags::MS_BIND,
-        nothing,
-    )
-    .map_err(SimHostError::Mount)
+    own_mounts::bind(&meminfo, Path::new("/proc/meminfo")).map_err(SimHostError::Mount)
 }

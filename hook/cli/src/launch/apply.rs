@@ -9,10 +9,12 @@ use crate::driver::sim::{self, Sim};
 use crate::driver::sim_host;
 use crate::launch::facts::{Environment, Facts, name_of};
 use crate::launch::fence::{self, Machine};
+use crate::launch::meminfo::{self, MeminfoError};
 use crate::launch::plan::{NO_TMPFS, Plan};
 use crate::launch::prepare::Prepared;
 use crate::runs::former::Owners;
 use crate::runs::host_memory;
+use crate::runs::meminfo::run_page;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::{self, OwnPromise, Promises};
 use crate::runs::recording::LimitedDevice;
@@ -68,6 +70,16 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         }
         None => None,
     };
+    if let (true, Some(private)) = (plan.shows_page, &private) {
+        if !private.is_on_tmpfs() {
+            return Err(MeminfoError::NoTmpfs.into());
+        }
+        if let (None, Some(slice)) = (&meminfo, &mut plan.slice)
+            && slice.meminfo.is_none()
+        {
+            slice.meminfo = Some(text_of(meminfo::make_place(private.path())?)?);
+        }
+    }
     let file = write_files(
         &mut plan,
         private.as_mut(),
@@ -76,6 +88,14 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         &tenancy,
     )?;
 
+    let page = match (&private, &plan.slice) {
+        (Some(private), Some(slice)) if plan.shows_page => {
+            let made = run_page::make(private.path(), slice);
+            let path = private.path().join(run_dir::PAGE);
+            Some(made.map_err(|source| MeminfoError::Make { path, source })?)
+        }
+        _ => None,
+    };
     let mut vars = plan.vars;
     vars.push((name_of(paths::CONFIG), file.clone().map(OsString::from)));
     if let (Some(state), Some(_)) = (state, &sim) {
@@ -99,6 +119,7 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         devices,
         simulated,
         meminfo,
+        page,
     })
 }
 

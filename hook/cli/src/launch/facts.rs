@@ -48,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) own_name: String,
     /// The process whose end ends the slice; None for this process, which becomes the command.
     pub(crate) owner: Option<ProcessId>,
+    /// Whether root starts the run.
+    pub(crate) is_root: bool,
 }
 
 /// The description of the slice.
@@ -158,6 +160,7 @@ impl Facts {
             log_file: options.log_file.as_deref().map(LogFile::find).transpose()?,
             own_name: format!("run-{}", std::process::id()),
             owner: None,
+            is_root: nix::unistd::geteuid().is_root(),
         })
     }
 

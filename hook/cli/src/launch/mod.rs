@@ -6,6 +6,7 @@ pub(crate) mod dry_run;
 pub(crate) mod facts;
 pub(crate) mod fence;
 pub(crate) mod fit;
+pub(crate) mod meminfo;
 pub(crate) mod plan;
 pub(crate) mod prepare;
 pub(crate) mod program;

@@ -7,6 +7,7 @@ use crate::driver::inventory::Inventory;
 use crate::driver::preload;
 use crate::launch::facts::{Facts, Source, name_of};
 use crate::launch::fence::{self, FencePlan, NoDriverFence};
+use crate::launch::meminfo;
 use crate::runs::run_dir;
 use crate::runs::tenancy::{self, Card};
 use crate::slice::budget::{self, TooSmall, budget};
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) learns: bool,
     /// What holds the limit.
     pub(crate) fence: FencePlan,
+    /// Whether the slice's meminfo is mounted for its programs.
+    pub(crate) shows_page: bool,
     /// The variables that do not depend on a file of this run.
     pub(crate) vars: Vec<Var>,
     /// The preloaded library; None for a bare run.
@@ -79,6 +82,7 @@ impl Plan {
         };
         plan.fence = plan.fence_of(options, facts, inventory)?;
         plan.promise = plan.promised(inventory);
+        plan.shows_page = meminfo::decide(options, plan.slice.as_ref(), facts)?;
         plan.library = facts.library.clone();
         plan.check_library(facts)?;
         plan.vars = vars(options, facts);
@@ -249,6 +253,9 @@ impl Plan {
         if self.promise.is_some() {
             slice.promises = Some(Text::new("/"));
             slice.promise = Some(Text::new("/"));
+        }
+        if self.shows_page {
+            slice.meminfo = Some(Text::new("/"));
         }
         slice
     }

@@ -59,6 +59,7 @@ fn facts(source: Source, devices: Vec<Device>) -> Facts {
         log_file: None,
         own_name: "run-7".to_owned(),
         owner: None,
+        is_root: true,
     }
 }
 

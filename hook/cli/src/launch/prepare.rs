@@ -7,6 +7,7 @@ use crate::driver::ask::AskError;
 use crate::driver::sim_host;
 use crate::launch::apply::apply;
 use crate::launch::facts::Facts;
+use crate::launch::meminfo;
 use crate::launch::plan::Plan;
 use crate::runs::leaf::Leaf;
 use crate::runs::private_dir::PrivateDir;
@@ -53,16 +54,22 @@ pub(crate) struct Prepared {
     pub simulated: bool,
     /// The simulated machine's meminfo file, if its GPUs share the host's memory.
     pub meminfo: Option<PathBuf>,
+    /// The slice's meminfo page, if it is mounted for the programs of the run.
+    pub page: Option<PathBuf>,
 }
 
 impl Prepared {
-    /// Mounts the simulated machine's `/proc/meminfo` for this process and for every process it
-    /// starts from now on.
+    /// Mounts the slice's meminfo page, or else the simulated machine's meminfo, at `/proc/meminfo`
+    /// for this process and for every process it starts from now on.
     ///
     /// # Errors
     /// When the file cannot be mounted although this process has permission to mount.
-    pub(crate) fn enter(&self) -> Result<(), sim_host::SimHostError> {
-        self.meminfo.as_deref().map_or(Ok(()), sim_host::show)
+    pub(crate) fn enter(&self) -> anyhow::Result<()> {
+        match (&self.page, &self.meminfo) {
+            (Some(page), _) => Ok(meminfo::show(page)?),
+            (None, Some(meminfo)) => Ok(sim_host::show(meminfo)?),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Returns this process's environment with the prepared variables applied, for `exec`.

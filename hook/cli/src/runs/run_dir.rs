@@ -1,7 +1,8 @@
 //! Names in a run's private folder: its slice file, and the links to its records elsewhere.
 //! Touches: its arguments.
 
-use std::path::Path;
+use gpuslice_config::slice::Slice;
+use std::path::{Path, PathBuf};
 
 /// The prefix of every private folder's name. No other folder is ever removed.
 pub(crate) const PREFIX: &str = "gpuslice-";
@@ -38,6 +39,25 @@ pub(crate) const ON_REFUSAL: &str = "on-refusal";
 /// was made by that command.
 pub(crate) const PRINTED: &str = "printed";
 
+/// The meminfo page. Only a run with `--meminfo mount` on unified memory has it.
+pub(crate) const PAGE: &str = "meminfo";
+
+/// The place at which the programs of such a run find the host's own meminfo. It is mounted for them
+/// alone: elsewhere the file is empty.
+pub(crate) const HOSTS_MEMINFO: &str = "host-meminfo";
+
+/// Returns the host's meminfo that a slice file names, as processes outside of the run find it; None if
+/// it is /proc/meminfo.
+#[must_use]
+pub(crate) fn hosts_meminfo(slice: &Slice) -> Option<PathBuf> {
+    let named = slice.meminfo.map(|path| PathBuf::from(path.as_str()));
+    let is_private = |folder: &Path| {
+        let name = folder.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+    };
+    named.filter(|path| !path.ends_with(HOSTS_MEMINFO) || !path.parent().is_some_and(is_private))
+}
+
 /// Returns the folder of a slice file, if gpuslice has created that folder for a run.
 #[must_use]
 pub(crate) fn private_folder(file: &Path) -> Option<&Path> {
@@ -49,6 +69,20 @@ pub(crate) fn private_folder(file: &Path) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_meminfo_that_is_mounted_for_a_run_alone_is_the_hosts_elsewhere() {
+        let of = |path| {
+            let mut slice = Slice::default();
+            slice.meminfo = Some(gpuslice_config::slice::Text::new(path));
+            hosts_meminfo(&slice)
+        };
+        assert_eq!(of("/dev/shm/gpuslice-abc/host-meminfo"), None);
+        for own in ["/state/meminfo", "/mine/host-meminfo"] {
+            assert_eq!(of(own), Some(PathBuf::from(own)));
+        }
+        assert_eq!(hosts_meminfo(&Slice::default()), None);
+    }
 
     #[test]
     fn only_what_gpuslice_has_made_is_a_private_folder() {

@@ -1,6 +1,6 @@
 //! The watcher of a private folder. It creates the folder, keeps the ledger open for processes that
-//! start after the folder was removed, records the run, and removes the folder after its last user
-//! has ended.
+//! start after the folder was removed, records the run, writes its meminfo page, and removes the
+//! folder after its last user has ended.
 //! Touches: the folder; everything `headroom_store`, `promise`, `recording`, `tenancy`, `leaf` and
 //! `registry` touch; /proc.
 //! Never: the terminal, the caller's files, the caller's processes.
@@ -16,13 +16,14 @@
 
 use crate::base::exit;
 use crate::runs::folder_users::another_user;
+use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
 use crate::runs::run_dir::PREFIX;
 use crate::runs::{headroom_store, leaf, promise, registry, tenancy};
 use anyhow::{Context, bail};
 use gpuslice_host::machine::process::ProcessId;
-use gpuslice_host::slices::tenants;
+use gpuslice_host::slices::{meminfo_page, tenants};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, fork, geteuid, getppid, setsid};
@@ -35,7 +36,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// `gpuslice tidy-up FOLDER PID [CALLER]`: watches for the process PID, which calls it unless CALLER
 /// does.
@@ -213,9 +214,10 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let link = registry::link_of(&args.folder);
     let leaf = leaf::of(&args.folder);
     let mut recorder = Recorder::begin(&args.folder);
-    let mut wait_for = |user: &Process| match &mut recorder {
-        Some(recorder) => recorder.follow(user),
-        None => user.wait(),
+    let mut page = RunPage::open(&args.folder, recorder::LEDGER);
+    let mut wait_for = |user: &Process| match (&mut recorder, &mut page) {
+        (None, None) => user.wait(),
+        (recorder, page) => follow(user, recorder.as_mut(), page.as_mut()),
     };
     // Without a link, the caller has failed, and the owner knows nothing of the slice.
     if args.caller.is_none() || link.is_some() {
@@ -243,6 +245,31 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     remove(&args.folder);
     drop((watched, held));
     Ok(exit::SUCCESS)
+}
+
+/// Waits for the end of a process. Meanwhile the run is recorded, and its page shows its memory.
+fn follow(process: &Process, mut recorder: Option<&mut Recorder>, mut page: Option<&mut RunPage>) {
+    let period = match page {
+        Some(_) => meminfo_page::PERIOD,
+        None => recorder::INTERVAL,
+    };
+    let mut recorded: Option<Instant> = None;
+    loop {
+        if let Some(page) = &mut page {
+            page.refresh();
+        }
+        // A wait may end a little early.
+        let is_due = recorded.is_none_or(|last| {
+            last.elapsed().saturating_mul(8) >= recorder::INTERVAL.saturating_mul(7)
+        });
+        if let (Some(recorder), true) = (&mut recorder, is_due) {
+            recorder.look();
+            recorded = Some(Instant::now());
+        }
+        if process.wait_for(period) {
+            break;
+        }
+    }
 }
 
 /// Cleans up after a run that has ended: learns headroom from its ledger and records its end unless

@@ -195,6 +195,7 @@ fn without_effect(options: &SliceOptions) -> Option<String> {
         ("--pressure", options.pressure.is_some()),
         ("--threshold", !options.threshold.is_empty()),
         ("--present-as", options.present_as.is_some()),
+        ("--meminfo", options.meminfo.is_some()),
     ];
     let given: Vec<&str> = given
         .iter()

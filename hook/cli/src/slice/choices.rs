@@ -79,6 +79,16 @@ impl From<PresentAsChoice> for PresentAs {
     }
 }
 
+/// `--meminfo`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum MeminfoChoice {
+    /// Shown by the preloaded library.
+    #[default]
+    Preload,
+    /// Mounted, too.
+    Mount,
+}
+
 /// `--page-cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PageCacheChoice {

@@ -2,7 +2,8 @@
 //! Touches: its arguments.
 
 use crate::slice::choices::{
-    FenceChoice, ManagedChoice, PageCacheChoice, PresentAsChoice, PressureChoice, TotalChoice,
+    FenceChoice, ManagedChoice, MeminfoChoice, PageCacheChoice, PresentAsChoice, PressureChoice,
+    TotalChoice,
 };
 use clap::{ArgGroup, Args};
 use gpuslice_config::slice::threshold::Threshold;
@@ -129,6 +130,17 @@ pub struct SliceOptions {
     /// is worth releasing)
     #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", help_heading = UNIFIED)]
     pub threshold: Vec<Threshold>,
+
+    /// Who shows the slice in /proc/meminfo: the preloaded library, or a mounted file, which static,
+    /// musl and Go programs read, too. Requires root [default: preload]
+    #[arg(
+        long,
+        value_name = "preload|mount",
+        requires = "limit",
+        hide_possible_values = true,
+        help_heading = UNIFIED
+    )]
+    pub meminfo: Option<MeminfoChoice>,
 
     /// Keep model files in the page cache, drop each one after the program has closed and unmapped
     /// it, or drop its pages also while it is loaded (drop-behind) [default: drop on unified

@@ -16,6 +16,7 @@ mod doctor;
 mod events;
 mod guard;
 mod metrics;
+mod pages;
 mod run;
 mod show;
 mod slices_file;

@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod elf;
 pub mod library;
+pub mod own_mounts;
 pub mod paths;
 pub mod read;
 pub mod sys;

@@ -105,6 +105,24 @@ impl HostPaths {
         self.run().join("promises")
     }
 
+    /// The folder with one meminfo page for each slice that has one.
+    #[must_use]
+    pub fn pages(&self) -> PathBuf {
+        self.run().join("meminfo")
+    }
+
+    /// The meminfo page of a slice.
+    #[must_use]
+    pub fn page(&self, slice: &str) -> PathBuf {
+        self.pages().join(slice)
+    }
+
+    /// The lock of the process that writes the meminfo pages.
+    #[must_use]
+    pub fn pages_lock(&self) -> PathBuf {
+        self.run().join("meminfo.lock")
+    }
+
     /// The operator's policy.
     #[must_use]
     pub fn policy(&self) -> PathBuf {

@@ -5,6 +5,7 @@
 pub mod cgroups;
 pub mod devices;
 pub mod environment;
+pub mod meminfo;
 pub mod policy;
 pub mod process;
 

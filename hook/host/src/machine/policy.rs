@@ -4,6 +4,7 @@
 
 use crate::base::paths::HostPaths;
 use crate::base::read;
+use crate::machine::meminfo::ShownBy;
 use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::thresholds::Thresholds;
 use gpuslice_config::slice::{Fence, PageCache, PresentAs, Pressure, Total};
@@ -52,6 +53,8 @@ pub struct Policy {
     /// The pressure thresholds of a host of unified memory: `gpuslice run --threshold`.
     #[serde(deserialize_with = "thresholds")]
     pub thresholds: Thresholds,
+    /// Who shows slices of unified memory in `/proc/meminfo`, for containers that do not say.
+    pub meminfo: Option<ShownBy>,
     /// What holds the limits of containers; absent: each container may choose.
     pub fence: Option<Fence>,
     /// The driver's own limits.

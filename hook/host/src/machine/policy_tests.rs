@@ -13,6 +13,7 @@ reserve = "8GiB"
 overcommit = true
 deny-unannotated = true
 when-not-injectable = "refuse"
+meminfo = "mount"
 fence = "preload"
 driver-limits = "off"
 runtime = ["crun"]
@@ -86,6 +87,7 @@ fn every_key_is_read() {
             used: Some(90),
             freed: Some(Bytes::gib(1)),
         },
+        meminfo: Some(ShownBy::Mount),
         fence: Some(Fence::Preload),
         driver_limits: DriverLimits::Off,
         runtime: vec!["crun".to_owned()],

@@ -6,6 +6,7 @@ pub mod ended;
 pub mod gc;
 pub mod host_state;
 pub mod liveness;
+pub mod meminfo_page;
 pub mod pod;
 pub mod records;
 pub mod removal;

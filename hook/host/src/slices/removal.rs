@@ -78,6 +78,7 @@ fn remove_root(own: &Path) -> Option<()> {
 /// When something cannot be removed.
 pub fn remove_slice(paths: &HostPaths, record: &SliceRecord) -> Result<(), HostError> {
     remove_ledger(&paths.ledger(&record.slice))?;
+    remove_file(&paths.page(&record.slice))?;
     // Its size may have changed since the record was read.
     match record.unified() {
         Bytes::ZERO => Ok(()),

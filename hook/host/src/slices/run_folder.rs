@@ -41,6 +41,15 @@ pub fn make(paths: &HostPaths) -> Result<(), HostError> {
     Ok(())
 }
 
+/// Creates the folder of meminfo pages.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn make_pages(paths: &HostPaths) -> Result<(), HostError> {
+    let place = paths.pages();
+    folder(&place, 0o755).map_err(failed("make", &place))
+}
+
 /// Creates a folder or corrects its mode. A folder of another user is left unchanged.
 fn folder(path: &Path, mode: u32) -> io::Result<()> {
     let facts = match fs::metadata(path) {

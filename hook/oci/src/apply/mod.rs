@@ -5,5 +5,6 @@ pub(crate) mod command;
 pub(crate) mod container;
 pub(crate) mod driver_limit;
 pub(crate) mod host_dirs;
+pub(crate) mod page;
 pub mod page_cache;
 pub mod seal;

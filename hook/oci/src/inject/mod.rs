@@ -5,6 +5,7 @@
 
 pub(crate) mod image;
 mod masked;
+mod page;
 pub(crate) mod preload;
 mod read_only;
 pub(crate) mod reason;
@@ -69,6 +70,9 @@ pub(crate) enum InjectError {
         #[source]
         source: io::Error,
     },
+    /// The meminfo page has no place.
+    #[error("the container's /proc/meminfo is not a file of the kernel's /proc")]
+    Meminfo,
     /// The loader's list is not a regular file.
     #[error("the image's /etc/ld.so.preload is not a regular file")]
     NotAFile,
@@ -143,17 +147,23 @@ pub(crate) fn inject(
         path: target.rootfs.to_owned(),
         source,
     })?;
-    if let Some(unsuited) = needs.met_by(&root) {
-        return Ok(Outcome::Unsuited(unsuited));
-    }
     let Sources {
         root: own,
         below,
+        page,
         preload,
         folder,
         ..
     } = sources;
     let mut attached = Attached(Vec::new());
+    // Also for an image that cannot load the library.
+    if let Some(page) = page {
+        page::attach(&root, page, &mut attached)?;
+    }
+    if let Some(unsuited) = needs.met_by(&root) {
+        std::mem::take(&mut attached.0);
+        return Ok(Outcome::Unsuited(unsuited));
+    }
     let (place, at) = place(&root, target.hosts_dev)?;
     if at == IN_DEV {
         let written = rewrite(&folder, "slice.json", slice_in_dev(target.slice).as_bytes());

@@ -2,7 +2,7 @@
 //! the host's mount namespace: a mount of another namespace cannot be copied.
 //! Touches: /run/gpuslice, the library, /proc/meminfo.
 
-use crate::plan::{ContainerPlan, PlannedMount, READ_ONLY, READ_ONLY_DATA};
+use crate::plan::{ContainerPlan, PROC_MEMINFO, PlannedMount, READ_ONLY, READ_ONLY_DATA};
 use gpuslice_host::base::paths::{HostPaths, MOUNT};
 use gpuslice_host::base::{read, sys};
 use nix::fcntl::OFlag;
@@ -28,6 +28,8 @@ pub(crate) struct Sources {
     pub(crate) root: OwnedFd,
     /// The mounts inside that folder, by name.
     pub(crate) below: Vec<(PathBuf, OwnedFd)>,
+    /// The slice's meminfo page.
+    pub(crate) page: Option<OwnedFd>,
     /// The loader's list.
     pub(crate) preload: OwnedFd,
     /// The host's own folder. The list and the slice file are rewritten in it once the image is
@@ -47,7 +49,7 @@ impl Sources {
             let path = path.to_owned();
             move |source| SourceError { path, source }
         };
-        let (mut root, mut preload, mut library) = (None, None, None);
+        let (mut root, mut preload, mut library, mut page) = (None, None, None, None);
         let mut below = Vec::new();
         for mount in &plan.mounts {
             let path = &mount.source;
@@ -67,6 +69,7 @@ impl Sources {
             match name.strip_prefix(MOUNT) {
                 Ok(below) if below.as_os_str().is_empty() => root = Some(copy),
                 Ok(name) => below.push((name.to_owned(), copy)),
+                Err(_) if mount.target == Path::new(PROC_MEMINFO) => page = Some(copy),
                 Err(_) => preload = Some(copy),
             }
         }
@@ -75,6 +78,7 @@ impl Sources {
         Ok(Sources {
             root: root.ok_or_else(missing)?,
             below,
+            page,
             preload: preload.ok_or_else(missing)?,
             folder: folder(&place).map_err(failed(&place))?,
             library: library.ok_or_else(missing)?,

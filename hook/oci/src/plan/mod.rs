@@ -10,7 +10,7 @@ pub(crate) mod neighbours;
 
 pub use error::PlanError;
 pub use mounts::PlannedMount;
-pub(crate) use mounts::{READ_ONLY, READ_ONLY_DATA};
+pub(crate) use mounts::{PROC_MEMINFO, READ_ONLY, READ_ONLY_DATA};
 
 use crate::plan::budgets::Budgets;
 use crate::request::annotations::{self, AnnotatedRequest, SliceRequest};
@@ -20,10 +20,13 @@ use crate::request::spec::Spec;
 use crate::request::state::{State, is_id};
 use crate::request::toolkit_limit;
 use gpuslice_config::ledger::key_of;
-use gpuslice_config::slice::{self, Fence, ListedDevice, PageCache, Slice, SliceError, Text};
+use gpuslice_config::slice::{
+    self, Fence, ListedDevice, PageCache, PresentAs, Slice, SliceError, Text,
+};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
+use gpuslice_host::machine::meminfo::ShownBy;
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::slices::pod::Pod;
 use gpuslice_host::slices::records::{DeviceBudget, unified};
@@ -221,6 +224,10 @@ fn plan(
     let files = vec![file("slice.json", text), file(PRELOAD, preload_list())];
     let promised = unified(&devices);
     let place = who.place();
+    let shown = asked.meminfo.or(given.policy.meminfo);
+    let presented = asked.present_as.unwrap_or_default();
+    let has_page =
+        shown == Some(ShownBy::Mount) && presented == PresentAs::Uma && promised > Bytes::ZERO;
     Ok(ContainerPlan {
         name: who.title(),
         shared: asked.shared,
@@ -229,7 +236,7 @@ fn plan(
         namespace: who.namespace,
         fence,
         files,
-        mounts: mounts::mounts(given, &id, &slice, promised),
+        mounts: mounts::mounts(given, &id, &slice, promised, has_page),
         drops: drops(asked, given, promised > Bytes::ZERO),
         container: id,
         slice,

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Below [`MOUNT`]: the slice's own promise.
 pub(super) const PROMISE: &str = "promise";
 
+/// The target of the slice's meminfo page.
+pub(crate) const PROC_MEMINFO: &str = "/proc/meminfo";
+
 /// A mount in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedMount {
@@ -42,6 +45,7 @@ pub(super) fn mounts(
     id: &str,
     slice: &str,
     promised: Bytes,
+    has_page: bool,
 ) -> Vec<PlannedMount> {
     let paths = given.paths;
     let root = paths.container_root(id);
@@ -72,6 +76,13 @@ pub(super) fn mounts(
     if promised > Bytes::ZERO {
         mounts.push(mount(paths.promises(), "promises", READ_ONLY_DATA));
         mounts.push(mount(promise(paths, promised, slice), PROMISE, WRITABLE));
+    }
+    if has_page {
+        mounts.push(PlannedMount {
+            source: paths.page(slice),
+            target: Path::new(PROC_MEMINFO).to_owned(),
+            options: READ_ONLY_DATA,
+        });
     }
     mounts.push(PlannedMount {
         source: preload,

@@ -7,6 +7,7 @@ use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Tot
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use gpuslice_host::base::text::shown;
+use gpuslice_host::machine::meminfo::ShownBy;
 use gpuslice_host::machine::policy::DefaultSlice;
 
 /// The prefix of every key.
@@ -14,7 +15,7 @@ pub const PREFIX: &str = "gpuslice.io/";
 
 /// The known keys, listed in the error for an unknown key.
 pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headroom, \
-                        maximum, host-allowance, managed, pressure, page-cache, fence, share, containers, container.<name>.<key>";
+                        maximum, host-allowance, managed, pressure, page-cache, meminfo, fence, share, containers, container.<name>.<key>";
 
 /// The slice that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct SliceRequest {
     pub pressure: Option<Pressure>,
     /// The handling of model files in the page cache.
     pub page_cache: Option<PageCache>,
+    /// Who shows the slice in `/proc/meminfo`.
+    pub meminfo: Option<ShownBy>,
     /// What holds the limit.
     pub fence: Option<Fence>,
     /// Whether the pod's containers share one slice.
@@ -211,6 +214,7 @@ fn first_option(request: &SliceRequest) -> &'static str {
         ("managed", request.managed.is_some()),
         ("pressure", request.pressure.is_some()),
         ("page-cache", request.page_cache.is_some()),
+        ("meminfo", request.meminfo.is_some()),
         ("fence", request.fence.is_some()),
     ];
     let first = given.iter().find(|(_, given)| *given);
@@ -254,6 +258,10 @@ fn set(
         "page-cache" => {
             let known = PageCache::from_word(value);
             request.page_cache = Some(known.ok_or_else(|| word("keep, drop, drop-behind"))?);
+        }
+        "meminfo" => {
+            let known = ShownBy::from_word(value);
+            request.meminfo = Some(known.ok_or_else(|| word("preload, mount"))?);
         }
         "fence" => {
             let known = Fence::from_word(value);

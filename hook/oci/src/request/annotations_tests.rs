@@ -41,6 +41,7 @@ fn every_annotation_of_the_contract_is_read() {
             ("managed", "allow"),
             ("pressure", "release"),
             ("page-cache", "drop-behind"),
+            ("meminfo", "mount"),
             ("fence", "driver"),
             ("share", "pod"),
             ("containers", "b, a"),
@@ -65,6 +66,7 @@ fn every_annotation_of_the_contract_is_read() {
         managed: Some(Managed::Allow),
         pressure: Some(Pressure::Release),
         page_cache: Some(PageCache::DropBehind),
+        meminfo: Some(ShownBy::Mount),
         fence: Some(Fence::Driver),
         shared: true,
     };

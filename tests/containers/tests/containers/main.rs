@@ -21,6 +21,7 @@ mod ledger;
 mod many;
 mod matrix;
 mod matrix_toolkit;
+mod meminfo;
 mod nvidia;
 mod pods;
 mod policies;

@@ -8,6 +8,7 @@ use crate::commands::cache::choose::SUFFIXES;
 use crate::commands::cache::watch::Policy;
 use crate::commands::metrics::Dialect;
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
+use gpuslice_host::slices::meminfo_page::PERIOD;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub(crate) struct Config {
     pub(crate) page_cache: Option<Policy>,
     /// The metrics; None if they are not served.
     pub(crate) metrics: Option<Metrics>,
+    /// How often the meminfo pages of containers are written; None if they are not.
+    pub(crate) meminfo: Option<Duration>,
     /// The guard; None if it is off.
     pub(crate) guard: Option<Settings>,
 }
@@ -66,11 +69,16 @@ pub(crate) enum ConfigError {
          socket: \"/run/gpusliced/metrics.sock\")"
     )]
     Address(String),
+    /// A time between two looks that is too short or too long.
+    #[error("interval_seconds in [meminfo]: {0} is not between 0.01 and 10")]
+    Interval(f64),
     /// The table of the guard.
     #[error(transparent)]
     Guard(#[from] SettingsError),
     /// Nothing to do.
-    #[error("nothing is configured: give paths in [page-cache], listen in [metrics], or [guard]")]
+    #[error(
+        "nothing is configured: give paths in [page-cache], listen in [metrics], [meminfo], or [guard]"
+    )]
     Nothing,
 }
 
@@ -85,7 +93,14 @@ struct Written {
     #[serde(rename = "page-cache")]
     page_cache: Option<WrittenPageCache>,
     metrics: Option<WrittenMetrics>,
+    meminfo: Option<WrittenMeminfo>,
     guard: Option<guard::Written>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMeminfo {
+    interval_seconds: Option<f64>,
 }
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -134,12 +149,14 @@ pub(crate) fn parse(text: &str) -> Result<Config, ConfigError> {
     let config = Config {
         page_cache: page_cache.filter(|policy| !policy.paths.is_empty()),
         metrics: written.metrics.map(metrics).transpose()?,
+        meminfo: written.meminfo.map(interval).transpose()?,
         guard: written.guard.map(Settings::try_from).transpose()?,
     };
     match config {
         Config {
             page_cache: None,
             metrics: None,
+            meminfo: None,
             guard: None,
         } => Err(ConfigError::Nothing),
         config => Ok(config),
@@ -157,6 +174,16 @@ fn policy(written: WrittenPageCache) -> Result<Policy, ConfigError> {
         suffixes: suffixes.unwrap_or_else(|| SUFFIXES.map(str::to_owned).to_vec()),
         settle: Duration::try_from_secs_f64(seconds).map_err(|_| ConfigError::Settle(seconds))?,
     })
+}
+
+fn interval(written: WrittenMeminfo) -> Result<Duration, ConfigError> {
+    let Some(seconds) = written.interval_seconds else {
+        return Ok(PERIOD);
+    };
+    match (0.01..=10.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(ConfigError::Interval(seconds)),
+    }
 }
 
 fn metrics(written: WrittenMetrics) -> Result<Metrics, ConfigError> {
@@ -220,6 +247,10 @@ mod tests {
         assert_eq!(both.metrics, Some(metrics));
         let only = parse("[metrics]\nlisten = [\"[::1]:1\", \"/run/a.sock\"]").unwrap();
         assert_eq!((only.page_cache, only.guard), (None, None));
+        let pages = parse("[meminfo]\n").unwrap();
+        assert_eq!((pages.metrics, pages.meminfo), (None, Some(PERIOD)));
+        let slower = parse("[meminfo]\ninterval_seconds = 0.5\n").unwrap();
+        assert_eq!(slower.meminfo, Some(Duration::from_millis(500)));
         let guard = parse("[guard]\n").unwrap();
         assert_eq!((guard.page_cache, guard.metrics), (None, None));
         assert!(guard.guard.is_some());
@@ -235,6 +266,8 @@ mod tests {
             ("paths = []", "nothing is configured"),
             ("[metrics]\nlisten = []", "nothing is configured"),
             ("smalest = 1", "unknown field `smalest`"),
+            ("[meminfo]\ninterval_seconds = 0.0", "0 is not between"),
+            ("[meminfo]\ninterval_seconds = nan", "NaN is not between"),
             ("[guard]\nslack = \"1Q\"", "slack in [guard]"),
             ("[metrics]\nlisten = 1", "listen"),
             (

@@ -1,11 +1,14 @@
-//! `gpusliced`: watches the page cache and serves metrics, as far as it is configured. With
+//! `gpusliced`: watches the page cache, serves metrics, and writes the meminfo pages of containers, as
+//! far as it is configured. With
 //! `--guard` it is the guard, a process of its own.
 //! Touches: its configuration, standard error; everything that its parts touch.
-//! Law: without `--guard`, one thread, which never waits for a client. Who can kill serves nobody.
+//! Law: without `--guard`, one thread, which never waits for a client. Who can kill serves nobody. The
+//! meminfo pages have a process of their own, because a scrape or a large file may take seconds.
 
 mod config;
 mod guard;
 mod http;
+mod pages;
 
 pub(crate) use guard::state as guard_state;
 
@@ -13,16 +16,18 @@ use crate::base::{exit, streams, usage_error};
 use crate::commands::cache::watch::{Totals, Watcher};
 use crate::commands::metrics::{self, Collector, Format};
 use crate::runs::host_memory;
-use anyhow::Context;
+use crate::runs::process::Process;
+use anyhow::{Context, bail};
 use config::{Address, Config};
 use gpuslice_host::base::paths::HostPaths;
 use http::Server;
 use http::request::{Request, Response};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{ForkResult, Pid, fork, getppid};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -43,6 +48,10 @@ pub(crate) struct Args {
     /// Be the guard, by the table [guard]; the service gpuslice-guard does so
     #[arg(long)]
     pub guard: bool,
+
+    /// Write the meminfo pages a last time, after gpusliced has ended; the service gpusliced does so
+    #[arg(long, conflicts_with = "guard")]
+    pub leave_pages: bool,
 
     /// The host's memory (for tests)
     #[arg(long, value_name = "FILE", default_value = host_memory::MEMINFO, hide = true)]
@@ -74,6 +83,10 @@ preload reaches, static and Go programs, and for what was killed.
   smallest = \"64MiB\"           smaller files stay (default)
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
   settle_seconds = 2.0         drop a file so long after its last use (default)
+
+The meminfo pages of containers with gpuslice.io/meminfo: mount, for programs that no preload reaches:
+  [meminfo]
+  interval_seconds = 0.1       how often they are written (default)
 
 The guard is a process of its own, gpusliced --guard, which the service gpuslice-guard starts:
   [guard]
@@ -190,13 +203,21 @@ fn main(args: &Args) -> anyhow::Result<u8> {
     let Config {
         page_cache,
         metrics,
+        meminfo,
         guard,
     } = config::parse(&text).with_context(|| format!("in {}", args.config.display()))?;
     // SAFETY: no handler is installed. A client that closes its connection must not end the daemon,
     // nor a child that has ended.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
-    match (args.guard, guard, page_cache.is_some() || metrics.is_some()) {
+    if args.leave_pages {
+        if meminfo.is_some() {
+            pages::leave(places, args.meminfo.clone())?;
+        }
+        return Ok(exit::SUCCESS);
+    }
+    let serves = page_cache.is_some() || metrics.is_some();
+    match (args.guard, guard, serves || meminfo.is_some()) {
         (true, Some(settings), _) => {
             if let Err(error) = guard::main(settings, places, &args.meminfo, tell) {
                 tell(&format!("{error:#}"));
@@ -214,6 +235,11 @@ fn main(args: &Args) -> anyhow::Result<u8> {
         }
         _ => {}
     }
+    let writer = match (meminfo, serves) {
+        (Some(period), false) => return pages::serve(places, args.meminfo.clone(), period, tell),
+        (Some(period), true) => Some(write_pages(&places, &args.meminfo, period)?),
+        (None, _) => None,
+    };
     let mut watcher = page_cache
         .map(|policy| Watcher::start(policy, tell))
         .transpose()?;
@@ -228,13 +254,42 @@ fn main(args: &Args) -> anyhow::Result<u8> {
         served = Some((server, exporter));
     }
     loop {
-        wait(watcher.as_ref(), served.as_ref().map(|(server, _)| server))?;
+        let server = served.as_ref().map(|(server, _)| server);
+        wait(watcher.as_ref(), server, writer.as_ref())?;
+        if writer
+            .as_ref()
+            .is_some_and(|writer| writer.wait_for(Duration::ZERO))
+        {
+            bail!("the process that writes the meminfo pages has ended");
+        }
         if let Some(watcher) = &mut watcher {
             watcher.turn()?;
         }
         let totals = watcher.as_ref().map(Watcher::totals);
         if let Some((server, exporter)) = &mut served {
             server.turn(&mut |request| exporter.answer(request, totals));
+        }
+    }
+}
+
+/// Starts the process that writes the meminfo pages. It ends with this one.
+fn write_pages(places: &HostPaths, meminfo: &Path, period: Duration) -> anyhow::Result<Process> {
+    let parent = Pid::this();
+    // SAFETY: this process has one thread.
+    match unsafe { fork() }.context("cannot start the writer of the meminfo pages")? {
+        ForkResult::Parent { child } => {
+            Process::open(child).context("cannot watch the writer of the meminfo pages")
+        }
+        ForkResult::Child => {
+            let dies = prctl::set_pdeathsig(Signal::SIGKILL);
+            if dies.is_ok() && getppid() == parent {
+                let ended = pages::serve(places.clone(), meminfo.to_owned(), period, tell);
+                if let Err(error) = ended {
+                    tell(&format!("{error:#}"));
+                }
+            }
+            // SAFETY: ends this process, without the exit handlers of the one that it was forked from.
+            unsafe { libc::_exit(i32::from(exit::FAILED)) }
         }
     }
 }
@@ -250,13 +305,21 @@ fn tell_addresses(server: &Server, configured: &[Address]) {
     }
 }
 
+/// How often it is checked that another process of this daemon still works.
+const ALIVE: Duration = Duration::from_secs(1);
+
 /// Waits for an event of any part, or until something is due.
-fn wait(watcher: Option<&Watcher>, server: Option<&Server>) -> anyhow::Result<()> {
+fn wait(
+    watcher: Option<&Watcher>,
+    server: Option<&Server>,
+    writer: Option<&Process>,
+) -> anyhow::Result<()> {
     let mut wanted = Vec::new();
     wanted.extend(watcher.map(|one| PollFd::new(one.descriptor(), PollFlags::POLLIN)));
     wanted.extend(server.into_iter().flat_map(Server::wanted));
     let due = watcher.and_then(Watcher::due);
-    let due = due.into_iter().chain(server.and_then(Server::due)).min();
+    let due = due.into_iter().chain(server.and_then(Server::due));
+    let due = due.chain(writer.map(|_| ALIVE)).min();
     let timeout = match due {
         Some(due) => PollTimeout::try_from(due).unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
@@ -270,7 +333,7 @@ fn wait(watcher: Option<&Watcher>, server: Option<&Server>) -> anyhow::Result<()
 /// The processes that a configuration asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// gpusliced: metrics or the page cache.
+    /// gpusliced: metrics, the page cache or the meminfo pages.
     pub(crate) serves: bool,
     /// gpusliced --guard.
     pub(crate) guards: bool,
@@ -283,7 +346,9 @@ pub(crate) struct Parts {
 pub(crate) fn parts(text: &str) -> Result<Parts, String> {
     match config::parse(text) {
         Ok(config) => Ok(Parts {
-            serves: config.page_cache.is_some() || config.metrics.is_some(),
+            serves: config.page_cache.is_some()
+                || config.metrics.is_some()
+                || config.meminfo.is_some(),
             guards: config.guard.is_some(),
         }),
         Err(config::ConfigError::Text(error)) => Err(error.message().to_owned()),

@@ -112,7 +112,7 @@ pub type PolicyKey = (&'static str, &'static str, &'static str, &'static str);
 const SIZE: &str = "a size (\"8GiB\")";
 
 /// The keys of the host's policy. A test compares them with those that the policy's reader knows.
-pub const POLICY: [PolicyKey; 25] = [
+pub const POLICY: [PolicyKey; 26] = [
     (
         "",
         "library",
@@ -160,6 +160,12 @@ pub const POLICY: [PolicyKey; 25] = [
         "thresholds",
         "a list of thresholds ([\"available=16GiB\"])",
         "When a host of unified memory counts as short of memory, as with gpuslice run --threshold.",
+    ),
+    (
+        "",
+        "meminfo",
+        "\"preload\" or \"mount\"",
+        "On unified memory, who shows slices in /proc/meminfo to containers without the annotation gpuslice.io/meminfo: the library, or a file that gpusliced writes. Default: preload.",
     ),
     (
         "",

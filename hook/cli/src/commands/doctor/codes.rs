@@ -175,6 +175,8 @@ codes! {
         "give the slice the size of the driver's limit, or remove the driver's limit";
     MeminfoMissing = "meminfo-missing", Warning, "the host's meminfo is not visible to it",
         "start the container again, or let the slice file name a readable meminfo";
+    MeminfoOld = "meminfo-old", Warning, "the meminfo mounted for it is not written any more",
+        "start gpusliced with [meminfo] for containers; start a run again";
     LogNotWritable = "log-not-writable", Warning, "its log file cannot be written",
         "name a file that the program's user can write, in a folder that exists";
     NoDriver = "no-driver", Warning, "the NVIDIA driver does not answer",

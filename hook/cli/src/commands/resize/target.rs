@@ -219,11 +219,11 @@ fn promise(slice: &SliceStatus, user: User, written: &Slice) -> anyhow::Result<P
         );
     };
     // Another user's slice file may name any file.
-    let meminfo = written.meminfo.filter(|_| user == User::own());
+    let meminfo = run_dir::hosts_meminfo(written).filter(|_| user == User::own());
     Ok(Place::Promise(RunPromise {
         file: promise.file.clone(),
         simulated: slice.machine.state().is_some(),
-        meminfo: PathBuf::from(meminfo.as_ref().map_or(MEMINFO, |path| path.as_str())),
+        meminfo: meminfo.unwrap_or_else(|| MEMINFO.into()),
         reserve: written.reserve,
     }))
 }

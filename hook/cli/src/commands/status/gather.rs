@@ -10,6 +10,7 @@ use super::promised::Promised;
 use super::shares::{LedgerContents, devices};
 use super::strangers::{self, Strangers};
 use super::users::{User, with_rights_of};
+use crate::runs::run_dir;
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::base::paths::HostPaths;
@@ -155,8 +156,8 @@ impl Look<'_> {
         };
         let slice = self.in_force(found).unwrap_or(written);
         status.name = slice.name.as_str().to_owned();
-        let meminfo = slice.meminfo.filter(|_| rights == User::own());
-        status.meminfo = meminfo.map(|path| PathBuf::from(path.as_str()));
+        let meminfo = run_dir::hosts_meminfo(&slice);
+        status.meminfo = meminfo.filter(|_| rights == User::own());
         status.enforce = Some(slice.enforce);
         status.total = Some(match slice.total {
             Total::Slice => "slice",

@@ -6,6 +6,7 @@ use super::users::User;
 use crate::runs::admission::{Neighbour, Room};
 use crate::runs::host_memory;
 use crate::runs::promise::Promises;
+use crate::runs::run_dir;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::promises;
 use gpuslice_config::slice::Slice;
@@ -39,11 +40,11 @@ impl Promised {
         let (budget, unused) = *folder.held.get(id)?;
         // The slice file has the name of the start. A resize has renamed the promise.
         let name = promises::file_name(budget, id)?;
-        let meminfo = slice.meminfo.as_ref();
-        let meminfo = meminfo.map_or("/proc/meminfo", |path| path.as_str());
+        let meminfo = run_dir::hosts_meminfo(slice);
+        let meminfo = meminfo.unwrap_or_else(|| host_memory::MEMINFO.into());
         // Another user's slice file may name any file as its meminfo, even a pipe without a writer.
-        let is_known = user == User::own() || meminfo == "/proc/meminfo";
-        let host = is_known.then(|| self.host(Path::new(meminfo))).flatten();
+        let is_known = user == User::own() || meminfo == Path::new(host_memory::MEMINFO);
+        let host = is_known.then(|| self.host(&meminfo)).flatten();
         let left = host.map(|host| {
             let reserve = slice.reserve;
             let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));

@@ -8,7 +8,6 @@ use super::limit_changes::limits_of;
 use super::refusal_command::RefusalCommand;
 use super::series::{Level, Point};
 use super::{RunStart, store_of, write};
-use crate::runs::process::Process;
 use crate::runs::run_dir;
 use crate::slice::file as slice_file;
 use crate::slice::ledger as slice_ledger;
@@ -23,7 +22,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The interval between two looks at the ledger.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// After so many looks the ledger is read even if nothing in it has changed: a process may have
 /// been killed.
@@ -34,7 +33,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The watcher's descriptor of the ledger.
-const LEDGER: &CStr = c"/proc/self/fd/0";
+pub(crate) const LEDGER: &CStr = c"/proc/self/fd/0";
 
 /// What is known of one device.
 #[derive(Clone, Debug, Default)]
@@ -84,16 +83,8 @@ impl Recorder {
         })
     }
 
-    /// Waits for the end of a process, and records meanwhile.
-    pub(crate) fn follow(&mut self, process: &Process) {
-        self.look();
-        while !process.wait_for(INTERVAL) {
-            self.look();
-        }
-    }
-
-    /// Looks at the ledger once.
-    fn look(&mut self) {
+    /// Looks at the ledger once. The watcher does so at every interval.
+    pub(crate) fn look(&mut self) {
         if self.failure.is_some() {
             return;
         }

@@ -25,7 +25,7 @@ pub(crate) struct Key {
 const SIZE: &str = "a size (\"12GiB\") or a number of bytes";
 
 /// All keys, in the order in which they are documented.
-pub(crate) static KEYS: [Key; 19] = [
+pub(crate) static KEYS: [Key; 20] = [
     Key {
         name: "memory",
         value: SIZE,
@@ -138,6 +138,16 @@ pub(crate) static KEYS: [Key; 19] = [
         option: Some("threshold"),
         set: |slice, value| {
             slice.options.threshold = list(value, str::parse::<Threshold>)?;
+            Ok(())
+        },
+    },
+    Key {
+        name: "meminfo",
+        value: "\"preload\" or \"mount\"",
+        meaning: "On unified memory, who shows the slice in /proc/meminfo: the library, or a mounted file, which static and Go programs read, too. Default: preload.",
+        option: Some("meminfo"),
+        set: |slice, value| {
+            slice.options.meminfo = Some(word(value)?);
             Ok(())
         },
     },

@@ -1,7 +1,7 @@
 //! The keys and faults of slices files.
 
 use super::*;
-use crate::slice::choices::{PageCacheChoice, PresentAsChoice, TotalChoice};
+use crate::slice::choices::{MeminfoChoice, PageCacheChoice, PresentAsChoice, TotalChoice};
 use crate::slice::options::Headroom;
 use clap::{Args as _, Command};
 use proptest::prelude::*;
@@ -24,6 +24,7 @@ threshold = ["available=16GiB", "full=5"]
 page-cache = "drop-behind"
 page-cache-share = true
 overcommit = true
+meminfo = "mount"
 fence = "preload"
 enforce = false
 command = ["vllm", "serve", "it's a model"]
@@ -46,7 +47,7 @@ fn every_key_becomes_the_option_of_its_name() {
         panic!("{slices:?}");
     };
     assert_eq!((chat.name(), chat.line), ("chat", 3));
-    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 24));
+    assert_eq!((embeddings.name(), embeddings.line), ("embeddings", 25));
     let options = &chat.options;
     assert_eq!(options.memory, Some(Bytes::gib(12)));
     let devices: Vec<_> = options.device.iter().map(|one| one.memory).collect();
@@ -57,6 +58,7 @@ fn every_key_becomes_the_option_of_its_name() {
     assert_eq!(options.maximum, Some(Bytes::gib(20)));
     assert_eq!(options.reserve, Some(Bytes::ZERO));
     assert_eq!(options.page_cache, Some(PageCacheChoice::DropBehind));
+    assert_eq!(options.meminfo, Some(MeminfoChoice::Mount));
     assert_eq!(options.threshold.len(), 2);
     assert!(options.page_cache_share && options.overcommit && options.no_enforce);
     assert_eq!(chat.command, ["vllm", "serve", "it's a model"]);

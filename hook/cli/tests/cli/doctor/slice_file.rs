@@ -147,3 +147,34 @@ fn unified_memory_without_the_hosts_meminfo_is_named() {
     assert!(said.text.contains("/nosuch/meminfo"), "{}", said.text);
     mode(&file, 0o644);
 }
+
+#[test]
+fn a_mounted_meminfo_that_is_not_written_any_more_is_named() {
+    // Only root can mount it.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let bench = Bench::of("gb10");
+    let place = bench.machine.home.state.path().join("watcher");
+    let program = format!(
+        "{GPU}import os\nuse()\nfile = open(os.environ['GPUSLICE_CONFIG']).read()\n\
+         open('{}', 'w').write(file)\nwait()\n",
+        place.display()
+    );
+    let running = bench.python(&["--memory=8GiB", "--meminfo=mount"], &program);
+    bench.about(&running).is_healthy();
+    let slice = fs::read_to_string(&place).unwrap();
+    let (_, rest) = slice.split_once("\"/proc/").unwrap();
+    let watcher: i32 = rest.split('/').next().unwrap().parse().unwrap();
+    let send = |signal| {
+        let watcher = nix::unistd::Pid::from_raw(watcher);
+        nix::sys::signal::kill(watcher, signal).unwrap();
+    };
+    send(nix::sys::signal::Signal::SIGSTOP);
+    let is_old = || !bench.about(&running).codes().is_empty();
+    crate::support::eventually("the file is old", is_old);
+    bench.about(&running).is_warned_of("meminfo-old");
+    send(nix::sys::signal::Signal::SIGCONT);
+    let is_new = || bench.about(&running).codes().is_empty();
+    crate::support::eventually("the file is new", is_new);
+}

@@ -94,7 +94,7 @@ fn a_configuration_that_cannot_be_used_is_refused_by_name() {
     for (text, part) in [
         (
             String::new(),
-            "nothing is configured: give paths in [page-cache], listen in [metrics], or [guard]",
+            "nothing is configured: give paths in [page-cache], listen in [metrics], [meminfo], or [guard]",
         ),
         ("[metrics]\nport = 1\n".to_owned(), "unknown field `port`"),
         (

@@ -2,7 +2,7 @@
 //! Touches: the container's mount namespace, through `inject`; the container's record.
 
 use super::Run;
-use crate::apply::{container, page_cache};
+use crate::apply::{container, page, page_cache};
 use crate::base::outcome::{Stage, StageFailure};
 use crate::inject::reason::{self, Reason};
 use crate::inject::sources::Sources;
@@ -18,6 +18,20 @@ use gpuslice_host::slices::records::{self, Registry};
 use std::fs::File;
 
 impl Run<'_> {
+    /// Makes the slice's meminfo page. Without it, the library still shows the slice.
+    pub(super) fn make_page(&mut self) {
+        if !page::is_planned(&self.plan) {
+            return;
+        }
+        if let Err(error) = page::make(&self.plan, &self.given.paths) {
+            page::leave_out(&mut self.plan);
+            self.report.lines.push(format!(
+                "{}: /proc/meminfo shows the slice only to programs that load the library: {error:#}",
+                self.plan.name
+            ));
+        }
+    }
+
     pub(super) fn inject(
         &mut self,
         state: &State,

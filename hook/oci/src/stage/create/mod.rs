@@ -200,6 +200,7 @@ pub(crate) fn create(
         let error = PlanError::Fence(why.to_owned());
         return Err(StageFailure::Refused(error.into()));
     }
+    run.make_page();
     if stage == Stage::Runtime {
         let held = run.raise_fence(state, &spec, known);
         held.inspect_err(|_| run.undo())?;

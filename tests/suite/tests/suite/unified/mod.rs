@@ -3,6 +3,7 @@
 
 mod basics;
 mod host;
+mod meminfo_mounted;
 mod meminfo_shown;
 mod mounted;
 mod promises;

@@ -2,19 +2,24 @@
 //! Touches: the log file's folder; the driver's limit of a cgroup, and the ledger, by reading them.
 
 use super::{Case, ledger};
+use crate::base::text::duration;
 use crate::base::text::escaped_path;
 use crate::commands::doctor::codes::Code;
 use crate::commands::doctor::finding::Finding;
 use crate::commands::doctor::process::root::For;
 use crate::commands::status::process::cgroup;
+use crate::runs::host_memory;
+use gpuslice_config::answer::observed::shared_device;
 use gpuslice_config::slice::{PresentAs, Slice};
 use gpuslice_config::words::paths;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::slices::meminfo_page;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Adds the findings about settings.
 pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
@@ -30,6 +35,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
     }
     found.extend(log_file(case));
     found.extend(meminfo(case, slice));
+    found.extend(page(case, slice));
     found.extend(driver_limit(case, slice));
 }
 
@@ -85,6 +91,26 @@ fn meminfo(case: &Case<'_>, slice: &Slice) -> Option<Finding> {
         escaped_path(&file)
     );
     Some(Finding::new(Code::MeminfoMissing, sentence))
+}
+
+/// Checks that the meminfo that is mounted for a program is still written.
+fn page(case: &Case<'_>, slice: &Slice) -> Option<Finding> {
+    shared_device(slice)?;
+    let meminfo = Path::new(host_memory::MEMINFO);
+    let opened = case
+        .process
+        .root
+        .file(meminfo, case.process.creds, For::Reading);
+    let age = meminfo_page::age_if_mounted(&opened.ok()?)?;
+    (age > meminfo_page::OLD).then(|| {
+        let sentence = format!(
+            "/proc/meminfo of {}, which is mounted for programs without the library, was last written \
+             {} ago",
+            case.who(),
+            duration(Duration::from_secs(age.as_secs()))
+        );
+        Finding::new(Code::MeminfoOld, sentence)
+    })
 }
 
 /// Compares the driver's limit of the process's cgroup with the slice. The driver keeps it in the

@@ -1,0 +1,26 @@
+//! Who shows slices of unified memory in `/proc/meminfo`.
+//! Touches: nothing.
+
+use serde::Deserialize;
+
+/// Who shows a slice's memory in `/proc/meminfo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShownBy {
+    /// The preloaded library, to the programs that load it.
+    Preload,
+    /// A page that is mounted, to all programs.
+    Mount,
+}
+
+impl ShownBy {
+    /// Reads a word of an annotation.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<ShownBy> {
+        match word {
+            "preload" => Some(ShownBy::Preload),
+            "mount" => Some(ShownBy::Mount),
+            _ => None,
+        }
+    }
+}
