@@ -215,6 +215,7 @@ fn make_install_builds_nothing_and_switches_no_hook_on() {
         "release/gpuslice-hook",
         "release/libgpuslice.so",
         "sim/gpuslice-sim",
+        "sim/nvidia_icd.json",
         "sim/libcuda.so.1",
         "sim/550/libcuda.so.1",
     ] {
