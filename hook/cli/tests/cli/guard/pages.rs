@@ -234,9 +234,10 @@ fn times(count: usize) -> Vec<Duration> {
     let name = format!("slow{}", std::process::id());
     let program = folder.path().join(&name);
     fs::copy("/bin/sleep", &program).unwrap();
-    let guard = guard_of(&machine, &path, &name);
     let mut times = Vec::new();
     while times.len() < count {
+        // One for each batch, which takes half a minute: `spawn` ends a program after two.
+        let guard = guard_of(&machine, &path, &name);
         let batch = count.saturating_sub(times.len()).min(50);
         let mut children: Vec<Child> = (0..batch)
             .map(|_| spawn(Command::new(&program).arg("1000")))
@@ -265,9 +266,9 @@ fn times(count: usize) -> Vec<Duration> {
             // The guard waits for the memory of the one before.
             std::thread::sleep(Duration::from_millis(600));
         }
+        drop(guard);
         meminfo.write(TOTAL);
     }
-    drop(guard);
     times.sort();
     times
 }
