@@ -326,19 +326,25 @@ impl Client {
         Ok((0, vec![took / n[0].max(1)]))
     }
 
-    /// Eight threads that allocate and free on one device; the number of refusals.
+    /// Eight threads that allocate and free on one device; the number of refusals. All of them hold
+    /// their first memory at the same time.
     fn threads(&self, n: &[u64]) -> Outcome<Said> {
         let device = self.device(n[2])?;
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(n[1])
             .memory_type_index(self.kind(self.card(0)?, true)?);
         let refused = std::sync::atomic::AtomicU64::new(0);
+        let all_hold = std::sync::Barrier::new(8);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    for _ in 0..n[0] {
+                    for pass in 0..n[0] {
                         // SAFETY: as above.
-                        match unsafe { device.allocate_memory(&info, None) } {
+                        let memory = unsafe { device.allocate_memory(&info, None) };
+                        if pass == 0 {
+                            all_hold.wait();
+                        }
+                        match memory {
                             // SAFETY: as above.
                             Ok(memory) => unsafe { device.free_memory(memory, None) },
                             Err(_) => {

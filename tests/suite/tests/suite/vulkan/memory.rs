@@ -155,7 +155,7 @@ fn eight_threads_leave_nothing_charged() {
     let mut vulkan = opened(&slice, Way::Loader);
     let said = vulkan.ask(&format!("threads 2000 {} 0", 200 * MIB));
     // Five of eight have room at the same time.
-    assert!(said[0] == 0 && said[1] > 0, "{said:?}");
+    assert!(said[0] == 0 && said[1] >= 3, "{said:?}");
     holds(&slice, 0);
     assert_eq!(seen(&mut vulkan).free, GIB);
 }
