@@ -6,7 +6,7 @@
 
 vulkan_symbols! {
     fn vk_icdGetInstanceProcAddr(instance: VkInstance, pName: *const c_char) -> VkFunction = interpose::vulkan::of_instance, also vkGetInstanceProcAddr;
-    fn vk_icdGetPhysicalDeviceProcAddr(instance: VkInstance, pName: *const c_char) -> VkFunction = interpose::vulkan::of_physical_device;
+    fn vk_icdGetPhysicalDeviceProcAddr(instance: VkInstance, pName: *const c_char) -> VkFunction = interpose::vulkan::of_instance;
     fn vkGetDeviceProcAddr(device: VkDevice, pName: *const c_char) -> VkFunction = interpose::vulkan::of_device;
     fn vkGetPhysicalDeviceMemoryProperties(physicalDevice: VkPhysicalDevice, pMemoryProperties: *mut VkPhysicalDeviceMemoryProperties) -> () = vulkan::heaps::properties;
     fn vkGetPhysicalDeviceMemoryProperties2(physicalDevice: VkPhysicalDevice, pMemoryProperties: *mut VkPhysicalDeviceMemoryProperties2) -> () = vulkan::heaps::properties2, also vkGetPhysicalDeviceMemoryProperties2KHR;

@@ -168,29 +168,14 @@ unsafe fn found(
     }
 }
 
-/// `vk_icdGetInstanceProcAddr` and `vkGetInstanceProcAddr`.
+/// `vk_icdGetInstanceProcAddr`, `vkGetInstanceProcAddr` and `vk_icdGetPhysicalDeviceProcAddr`, which
+/// have one type.
 ///
 /// # Safety
 /// The caller guarantees the vendor function's contract, here and in the hooks below.
 #[inline(never)]
 pub(crate) unsafe fn of_instance(
     call: Call<real::vk_icdGetInstanceProcAddr>,
-    instance: VkInstance,
-    name: *const c_char,
-) -> VkFunction {
-    // SAFETY: the caller guarantees the real function's contract for these arguments.
-    let address = unsafe { (call.real)(instance, name) };
-    // SAFETY: as above.
-    unsafe { found(call.copy, instance, name, address) }
-}
-
-/// `vk_icdGetPhysicalDeviceProcAddr`.
-///
-/// # Safety
-/// As `of_instance`.
-#[inline(never)]
-pub(crate) unsafe fn of_physical_device(
-    call: Call<real::vk_icdGetPhysicalDeviceProcAddr>,
     instance: VkInstance,
     name: *const c_char,
 ) -> VkFunction {
