@@ -29,20 +29,7 @@ static OPENED: AtomicBool = AtomicBool::new(false);
 
 /// The machine, whether or not cuInit was called.
 pub(crate) fn machine() -> Answer<&'static Machine> {
-    let machine = MACHINE.get_or_init(|| match Machine::from_environment() {
-        Ok(machine) if machine.faults.unknown().is_empty() => Some(machine),
-        Ok(machine) => {
-            eprintln!(
-                "gpuslice-sim: there is no fault {:?}",
-                machine.faults.unknown()
-            );
-            None
-        }
-        Err(error) => {
-            eprintln!("gpuslice-sim: {error}");
-            None
-        }
-    });
+    let machine = MACHINE.get_or_init(Machine::of_this_process);
     OPENED.store(true, Ordering::Release);
     machine.as_ref().ok_or(INVALID_VALUE)
 }

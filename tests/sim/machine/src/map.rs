@@ -86,6 +86,25 @@ impl Machine {
         Self::start(text("GPUSLICE_SIM").as_deref(), state.as_deref(), &faults)
     }
 
+    /// Opens the machine that the environment names, for a library of the driver. None, with a line on
+    /// standard error, if it cannot be opened or a fault in the environment does not exist.
+    pub fn of_this_process() -> Option<Self> {
+        match Machine::from_environment() {
+            Ok(machine) if machine.faults.unknown().is_empty() => Some(machine),
+            Ok(machine) => {
+                eprintln!(
+                    "gpuslice-sim: there is no fault {:?}",
+                    machine.faults.unknown()
+                );
+                None
+            }
+            Err(error) => {
+                eprintln!("gpuslice-sim: {error}");
+                None
+            }
+        }
+    }
+
     /// Opens the machine that lives in a state directory, for a tool or a test that observes it.
     pub fn open(state: &Path) -> Result<Self, OpenError> {
         Self::start(None, Some(state), "")

@@ -17,20 +17,7 @@ static INITIALISED: AtomicI64 = AtomicI64::new(0);
 
 /// nvmlInit, whose calls are counted.
 pub(crate) fn initialise() -> Answer {
-    let machine = MACHINE.get_or_init(|| match Machine::from_environment() {
-        Ok(machine) if machine.faults.unknown().is_empty() => Some(machine),
-        Ok(machine) => {
-            eprintln!(
-                "gpuslice-sim: there is no fault {:?}",
-                machine.faults.unknown()
-            );
-            None
-        }
-        Err(error) => {
-            eprintln!("gpuslice-sim: {error}");
-            None
-        }
-    });
+    let machine = MACHINE.get_or_init(Machine::of_this_process);
     if machine.is_none() {
         return Err(DRIVER_NOT_LOADED);
     }

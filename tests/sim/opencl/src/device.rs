@@ -18,20 +18,7 @@ pub(crate) struct Device {
 /// The machine. None: the scenario or a fault is invalid.
 pub(crate) fn machine() -> Option<&'static Machine> {
     static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
-    let opened = MACHINE.get_or_init(|| match Machine::from_environment() {
-        Ok(machine) if machine.faults.unknown().is_empty() => Some(machine),
-        Ok(machine) => {
-            eprintln!(
-                "gpuslice-sim: there is no fault {:?}",
-                machine.faults.unknown()
-            );
-            None
-        }
-        Err(error) => {
-            eprintln!("gpuslice-sim: {error}");
-            None
-        }
-    });
+    let opened = MACHINE.get_or_init(Machine::of_this_process);
     opened.as_ref()
 }
 
