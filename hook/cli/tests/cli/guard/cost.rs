@@ -68,7 +68,7 @@ fn sixty_four_slices_cost_two_thousandths_of_a_core() {
     let (_folder, holder) = holder();
     let machine = Machine::new(&HERE, "2xh200");
     let mut runs = slices(&machine, 64, &holder);
-    // What users run, not the build for tests.
+    // The release build is measured, because users run it.
     let guard = Guard::released(&machine, "[guard]\nmemory = \"act\"\n");
     guard.until("compares what the driver reports");
     std::thread::sleep(Duration::from_secs(5));

@@ -1,7 +1,7 @@
 //! A node with very many slices.
 
 use super::{Daemon, samples};
-use crate::support::Home;
+use crate::support::{Home, processor_time};
 use gpuslice_config::ledger::{Claim, Kind, Ledger, Open};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
@@ -9,19 +9,6 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
-
-/// The processor time that a process has used.
-fn processor_time(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let ticks: u64 = [11, 12]
-        .map(|field: usize| fields[field].parse::<u64>().unwrap())
-        .iter()
-        .sum();
-    // Linux counts in hundredths of a second.
-    Duration::from_millis(10).saturating_mul(u32::try_from(ticks).unwrap())
-}
 
 const SLICES: usize = 72;
 const GPUS: usize = 8;

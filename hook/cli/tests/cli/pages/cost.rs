@@ -1,22 +1,9 @@
-//! What the pages of a node with many slices cost.
+//! The processor time that the pages of a node with many slices take.
 
 use super::{Host, Running};
+use crate::support::processor_time;
 use gpuslice_config::words::units::Bytes;
-use std::fs;
 use std::time::{Duration, Instant};
-
-/// The processor time that a process has used.
-fn processor_time(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let ticks: u64 = [11, 12]
-        .map(|field: usize| fields[field].parse::<u64>().unwrap())
-        .iter()
-        .sum();
-    // Linux counts in hundredths of a second.
-    Duration::from_millis(ticks.saturating_mul(10))
-}
 
 #[test]
 #[ignore = "a minute with 64 slices, and a release build"]
@@ -25,7 +12,7 @@ fn sixty_four_pages_cost_a_small_part_of_a_core() {
     for slice in 0..64 {
         host.slice(&format!("s{slice}"), 1, true);
     }
-    // What users run, not the build for tests.
+    // The release build is measured, because users run it.
     let released = crate::support::built().join("release/gpuslice");
     let daemon = Running(host.daemon(&released, &[]).spawn().unwrap());
     host.shows("s63", 1);

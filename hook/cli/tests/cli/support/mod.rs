@@ -197,3 +197,16 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// The processor time that a process has used.
+pub(crate) fn processor_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks: u64 = [11, 12]
+        .map(|field: usize| fields[field].parse::<u64>().unwrap())
+        .iter()
+        .sum();
+    // Linux counts in hundredths of a second.
+    Duration::from_millis(ticks.saturating_mul(10))
+}

@@ -33,6 +33,15 @@ fn suspect(container: i32) -> Suspect {
     }
 }
 
+/// A guard that has refused GPUs to the processes of a cgroup.
+fn refused(places: &HostPaths, folder: &Path) -> Denied {
+    let mut denied = Denied::new(places, |_| ());
+    denied
+        .refuse(Group::V1(folder.to_owned()), &[195], &suspect(5))
+        .unwrap();
+    denied
+}
+
 fn last(folder: &Path, name: &str) -> Option<String> {
     fs::read_to_string(folder.join(name)).ok()
 }
@@ -41,10 +50,7 @@ fn last(folder: &Path, name: &str) -> Option<String> {
 fn a_container_that_a_killed_guard_refused_gpus_gets_them_back_from_the_next() {
     let (root, places) = places();
     let folder = cgroup(root.path());
-    let mut denied = Denied::new(&places, |_| ());
-    denied
-        .refuse(Group::V1(folder.clone()), &[195], &suspect(5))
-        .unwrap();
+    let denied = refused(&places, &folder);
     assert_eq!(last(&folder, "devices.deny").unwrap(), "c 195:255 rw");
     // A killed process drops nothing.
     std::mem::forget(denied);
@@ -58,10 +64,7 @@ fn a_container_that_a_killed_guard_refused_gpus_gets_them_back_from_the_next() {
 fn another_cgroup_at_the_same_path_is_left_alone() {
     let (root, places) = places();
     let folder = cgroup(root.path());
-    let mut denied = Denied::new(&places, |_| ());
-    denied
-        .refuse(Group::V1(folder.clone()), &[195], &suspect(5))
-        .unwrap();
+    let denied = refused(&places, &folder);
     std::mem::forget(denied);
     fs::rename(&folder, root.path().join("ended")).unwrap();
     let other = cgroup(root.path());
@@ -81,10 +84,7 @@ fn a_damaged_file_is_no_reason_to_fail() {
 fn one_sample_without_suspects_gives_nothing_back() {
     let (root, places) = places();
     let folder = cgroup(root.path());
-    let mut denied = Denied::new(&places, |_| ());
-    denied
-        .refuse(Group::V1(folder.clone()), &[195], &suspect(5))
-        .unwrap();
+    let mut denied = refused(&places, &folder);
     denied.keep(&[], |_| ());
     denied.keep(&[], |_| ());
     denied.keep(&[suspect(5)], |_| ());
