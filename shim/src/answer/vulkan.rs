@@ -17,7 +17,7 @@ use crate::real::vulkan_abi::{
 };
 use crate::slice::loaded_slice::LoadedSlice;
 
-/// What a driver reports of a device: its uuid, which is CUDA's, and its type.
+/// The identity of a device by its driver: its uuid, which is CUDA's, and its type.
 #[derive(Clone, Copy)]
 pub(crate) struct Identity {
     uuid: [u8; 16],

@@ -7,7 +7,7 @@ use std::path::Path;
 
 const NOTHING: Option<&str> = None;
 
-/// What becomes of the mounts that others make later.
+/// The effect of mounts that other processes make later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     /// They do not appear in the namespace.

@@ -1,9 +1,9 @@
-//! Who shows slices of unified memory in `/proc/meminfo`.
+//! Chooses what shows a slice of unified memory in `/proc/meminfo`: the library, or a mounted file.
 //! Touches: nothing.
 
 use serde::Deserialize;
 
-/// Who shows a slice's memory in `/proc/meminfo`.
+/// The way in which `/proc/meminfo` shows a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShownBy {

@@ -53,7 +53,8 @@ pub struct Policy {
     /// The pressure thresholds of a host of unified memory: `gpuslice run --threshold`.
     #[serde(deserialize_with = "thresholds")]
     pub thresholds: Thresholds,
-    /// Who shows slices of unified memory in `/proc/meminfo`, for containers that do not say.
+    /// The way in which `/proc/meminfo` shows slices of unified memory, for containers without the
+    /// annotation.
     pub meminfo: Option<ShownBy>,
     /// What holds the limits of containers; absent: each container may choose.
     pub fence: Option<Fence>,

@@ -185,7 +185,7 @@ mod tests {
         let second = fs::read(&path).unwrap();
         assert_ne!(first, second);
         assert_eq!(first.len(), second.len());
-        // What others wrote stays: unchanged contents are not written.
+        // A text of another writer stays, because unchanged contents are not written.
         File::options()
             .write(true)
             .open(&path)

@@ -40,7 +40,7 @@ pub struct SliceRequest {
     pub pressure: Option<Pressure>,
     /// The handling of model files in the page cache.
     pub page_cache: Option<PageCache>,
-    /// Who shows the slice in `/proc/meminfo`.
+    /// The way in which `/proc/meminfo` shows the slice.
     pub meminfo: Option<ShownBy>,
     /// What holds the limit.
     pub fence: Option<Fence>,

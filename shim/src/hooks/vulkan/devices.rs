@@ -28,7 +28,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Who pays for memory on this card.
+    /// The account that pays for memory on this card.
     #[inline(never)]
     pub(crate) fn account(&self) -> Option<Account> {
         let entry = self.entry.or_else(|| {

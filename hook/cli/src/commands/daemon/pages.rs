@@ -43,12 +43,12 @@ struct Pages {
     pages: Vec<SlicePage>,
 }
 
-/// What a page is written for.
+/// The reason for which a page is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
     /// The next look.
     Next,
-    /// Nobody looks again: free memory never rises.
+    /// The daemon ends, and no process rewrites the page: free memory must not rise.
     Forever,
 }
 

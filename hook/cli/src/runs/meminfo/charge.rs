@@ -16,7 +16,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-/// What is charged.
+/// The memory that is charged.
 #[derive(Debug)]
 pub(crate) enum Charged {
     /// The memory of the processes that hold device memory: a run has no cgroup of its own.
