@@ -71,7 +71,7 @@ pub(super) fn limited(
 
 /// Returns the driver's limits of a cgroup, soft and hard, and the sum of all dmem.min values below
 /// it.
-fn kept(host: &Host, cgroup: &str) -> (Option<(u64, u64)>, u64) {
+pub(super) fn kept(host: &Host, cgroup: &str) -> (Option<(u64, u64)>, u64) {
     let machine = Machine::open(&host.path("/run/sim")).expect("the simulated machine");
     let cgroup = format!("/{}{cgroup}", host.name());
     let limit = machine.limit(0, &cgroup);

@@ -1,7 +1,7 @@
 //! What holds the limit of a container: the driver where it can, otherwise the library. By the hook
 //! and by the wrapper, on machines of every kind, the limit is the same, and every API reports it.
 
-use super::driver_limits::{DMEM, MISC, limited, machine, with_toolkit};
+use super::driver_limits::{DMEM, MISC, kept, limited, machine, with_toolkit};
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
 use gpuslice_containers::engine::Engine;
@@ -88,6 +88,35 @@ fn every_api_shows_the_limit_of_a_container_whatever_holds_it() {
             assert_eq!(log.err.contains(line), fence == "driver", "{case}: {log:?}");
             let status = status(&host);
             assert_eq!(status["slices"][0]["fence"], fence, "{case}: {status}");
+            oci.remove(NAME);
+            assert_nothing_left(&host);
+        }
+    }
+}
+
+#[test]
+fn a_resize_changes_the_drivers_limit_of_a_container_with_the_slice() {
+    if !ready() {
+        return;
+    }
+    for gpu in [DMEM, MISC] {
+        let host = machine(gpu);
+        for (way, mut oci) in ["hook", "wrapper"].into_iter().zip(ways(&host)) {
+            let (code, said) = start(&host, &oci, gpu, None, way == "hook");
+            assert_eq!(code, 0, "{gpu}, {way}: {said}");
+            for gib in [8, 3, 5] {
+                let case = format!("{gpu}, {way}: {gib} GiB");
+                let done = host.sh(&format!(
+                    "GPUSLICE_SIM={gpu} GPUSLICE_SIM_STATE=/run/sim gpuslice resize {NAME} {gib}GiB"
+                ));
+                assert_eq!(done.code, 0, "{case}: {done:?}");
+                let limit = kept(&host, &format!("/pods/{NAME}")).0;
+                assert_eq!(limit, Some((0, gib * GIB)), "{case}");
+                let check = Check::run(&oci, NAME);
+                assert!(check.consistent(), "{case}: {}", check.json());
+                assert_eq!(check.totals(), [gib * GIB], "{case}: {}", check.json());
+                assert_eq!(check.json()["slice"]["fence"], "driver", "{case}");
+            }
             oci.remove(NAME);
             assert_nothing_left(&host);
         }

@@ -11,6 +11,7 @@ mod driver_limits;
 mod examples;
 mod fences;
 mod gpus;
+mod guard;
 mod hostile_input;
 mod hostile_pids;
 mod hostile_root;

@@ -41,8 +41,9 @@ impl Group {
             })
         };
         let has_devices = |names: &str| names.split(',').any(|name| name == "devices");
-        match paths(&has_devices) {
-            Some(path) => path.map(|path| Group::V1(root.join("devices").join(path))),
+        match paths(&has_devices).flatten() {
+            Some(path) => Some(Group::V1(root.join("devices").join(path))),
+            // Also where the controller of version 1 is mounted and the engine does not use it.
             None => {
                 let path = paths(&|names: &str| names.is_empty())??;
                 let unified = root.join("unified");

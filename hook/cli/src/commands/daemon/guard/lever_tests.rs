@@ -24,6 +24,12 @@ fn the_group_of_a_process_is_found_in_both_versions() {
         found,
         Some(Group::V2(root.path().join("unified").join(path)))
     );
+    let both = "5:devices:/\n0::/docker/ab\n";
+    let found = Group::in_text(both, root.path());
+    assert_eq!(
+        found,
+        Some(Group::V2(root.path().join("unified/docker/ab")))
+    );
     for none in ["", "5:devices:/\n0::/\n", "0::/\n", "0::/../../host\n", "x"] {
         assert_eq!(Group::in_text(none, root.path()), None, "{none}");
     }
