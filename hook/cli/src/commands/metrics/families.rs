@@ -121,6 +121,8 @@ families! {
         "Slices and processes that the guard has asked to end.");
     GUARD_KILLED = counter("gpuslice_guard_kills", NONE,
         "Slices and processes that the guard has killed.");
+    GUARD_SNAPSHOTS = counter("gpuslice_guard_snapshots", NONE,
+        "Lists of processes that the guard has asked the driver for.");
 
     CACHE_DROPPED = with_unit("bytes", counter("gpuslice_page_cache_dropped", NONE,
         "Page cache that gpusliced has dropped."));

@@ -100,6 +100,7 @@ pub(super) fn add_guard(samples: &mut Samples, places: &HostPaths) {
     samples.add(&family::GUARD_NAMED, &none, guard.named);
     samples.add(&family::GUARD_TERMINATED, &none, guard.terminated);
     samples.add(&family::GUARD_KILLED, &none, guard.killed);
+    samples.add(&family::GUARD_SNAPSHOTS, &none, guard.snapshots);
 }
 
 /// The kinds of warnings that are shown even if there are none of them.

@@ -9,7 +9,7 @@ mod pages;
 mod users;
 
 use crate::support::machine::Machine;
-use crate::support::{Installation, spawn, told};
+use crate::support::{Installation, eventually, spawn, told};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,7 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| {
 });
 
 /// Allocates device memory in steps, and holds it until its standard input ends: the bytes of a step,
-/// the number of steps, the seconds between two.
+/// the number of steps, the seconds between two. With `later` it first waits for a line.
 const TAKES: &str = r#"
 import ctypes, signal, sys, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -35,6 +35,9 @@ context, place = ctypes.c_void_p(), ctypes.c_void_p()
 step, steps, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 if "stubborn" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "later" in sys.argv:
+    print("holds", flush=True)
+    sys.stdin.readline()
 assert cuda.cuInit(0) == 0
 assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
 for turn in range(steps):
@@ -137,6 +140,20 @@ impl Guard {
         lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
+    /// The number of snapshots that the guard has taken, by the file that it keeps for metrics.
+    fn snapshots(&self) -> u64 {
+        let file = self.folder.path().join("run/gpuslice/guard.json");
+        let text = fs::read(file).unwrap_or_default();
+        let state: Value = serde_json::from_slice(&text).unwrap_or_default();
+        state["snapshots"].as_u64().unwrap_or(0)
+    }
+
+    /// Waits for a snapshot after the first `before` ones. Returns the number of snapshots.
+    fn snapshots_after(&self, before: u64) -> u64 {
+        eventually("another snapshot is taken", || self.snapshots() > before);
+        self.snapshots()
+    }
+
     /// The lines of some time, without those about the guard's own start.
     fn lines_of(&self, time: Duration) -> Vec<String> {
         let end = Instant::now().checked_add(time).unwrap();
@@ -184,7 +201,14 @@ impl Program {
         Program { run, out }
     }
 
-    /// Waits until it holds all that it takes.
+    /// Lets a program that was started with `later` allocate.
+    fn goes_on(&mut self) {
+        use std::io::Write;
+        let input = self.run.stdin.as_mut().unwrap();
+        input.write_all(b"\n").unwrap();
+    }
+
+    /// Waits until it holds all that it takes, or, with `later`, until it has started.
     fn holds(&mut self) {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();

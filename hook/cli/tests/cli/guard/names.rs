@@ -46,6 +46,51 @@ fn a_program_that_left_its_slice_is_named_with_its_bytes() {
     assert_eq!(guard.metric("gpuslice_guard_kills_total"), Some(0));
 }
 
+/// The memory in use of a GPU is asked twice a second, so a snapshot follows an escape at once. The
+/// time until then, and until the process is named, for an escape some time after a snapshot.
+fn noticed_and_named(after_snapshot: Duration) -> [Duration; 2] {
+    let machine = Machine::new(&HERE, "rtx3090");
+    let guard = Guard::start(&machine, "[guard]\n");
+    guard.until("compares what the driver reports");
+    let mut escaped = Program::start(
+        &machine,
+        &["--memory=2GiB", "--name=esc"],
+        true,
+        &[GIB, "1", "0", "later"],
+    );
+    escaped.holds();
+    // The next snapshot without a reason is five seconds after this one.
+    let before = guard.snapshots();
+    let seen = guard.snapshots_after(before);
+    std::thread::sleep(after_snapshot);
+    escaped.goes_on();
+    escaped.holds();
+    let begin = Instant::now();
+    guard.snapshots_after(seen);
+    let noticed = begin.elapsed();
+    let (at, _) = guard.until("of slice esc holds");
+    [noticed, at.duration_since(begin)]
+}
+
+#[test]
+fn an_escape_is_noticed_long_before_the_next_snapshot_without_a_reason() {
+    let [noticed, named] = noticed_and_named(Duration::ZERO);
+    eprintln!("noticed after {noticed:?}, named after {named:?}");
+    assert!(noticed < Duration::from_secs(4), "{noticed:?}");
+}
+
+#[test]
+#[ignore = "its times hold on a quiet machine"]
+fn an_escape_is_noticed_within_one_second_and_named_within_five() {
+    for tenths in 0..10 {
+        let [noticed, named] = noticed_and_named(Duration::from_millis(tenths * 100));
+        eprintln!("noticed after {noticed:?}, named after {named:?}");
+        // The snapshot itself and the polling of its file take a few milliseconds.
+        assert!(noticed < Duration::from_millis(1020), "{noticed:?}");
+        assert!(named < Duration::from_secs(5), "{named:?}");
+    }
+}
+
 #[test]
 fn a_program_that_left_its_slice_is_ended_where_the_operator_wants_it() {
     let machine = Machine::new(&HERE, "rtx3090");

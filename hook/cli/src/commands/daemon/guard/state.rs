@@ -25,6 +25,9 @@ pub(crate) struct GuardState {
     pub(crate) killed: u64,
     /// The processes that were named because they hold memory beyond their slice.
     pub(crate) named: u64,
+    /// The lists of processes that the driver was asked for.
+    #[serde(default)]
+    pub(crate) snapshots: u64,
 }
 
 fn file(places: &HostPaths) -> PathBuf {

@@ -158,15 +158,24 @@ impl Survey {
         level.unwrap_or(0)
     }
 
+    /// The time until the next turn. After a snapshot, a turn comes as soon as the next one is allowed:
+    /// memory that escapes right after a snapshot is noticed within a second, too.
+    fn pause(&self) -> Duration {
+        let age = self.taken.map(|taken| taken.at.elapsed());
+        let until_allowed = age.and_then(|age| SHORTEST.checked_sub(age));
+        until_allowed.map_or(OFTEN, |left| left.min(OFTEN))
+    }
+
     /// Waits for the next turn, and records what the watching thread has told meanwhile. Returns
     /// whether that thread still works.
     fn hear(&mut self) -> bool {
+        let pause = self.pause();
         let Some(watch) = &self.watch else {
-            std::thread::sleep(OFTEN);
+            std::thread::sleep(pause);
             return true;
         };
-        let end = Instant::now().checked_add(OFTEN);
-        let mut wait = OFTEN;
+        let end = Instant::now().checked_add(pause);
+        let mut wait = pause;
         let mut heard = Vec::new();
         loop {
             match watch.notes.recv_timeout(wait) {
@@ -175,7 +184,7 @@ impl Survey {
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            wait = left.unwrap_or(OFTEN);
+            wait = left.unwrap_or(pause);
         }
         for note in heard {
             self.record(&note);
@@ -267,6 +276,7 @@ impl Survey {
         let (start, tell) = (Instant::now(), self.tell);
         let processes = Processes::default();
         self.snapshot = Snapshot::take(&self.places, &processes, &mut self.drivers);
+        self.state.snapshots = self.state.snapshots.saturating_add(1);
         self.cheap.remember(&self.snapshot);
         if let Some(highest) = self.settings.bypass {
             let slack = self.settings.slack.get();
