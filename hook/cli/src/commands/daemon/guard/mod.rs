@@ -59,7 +59,8 @@ pub(super) fn main(
     if memory != Memory::Off {
         let acts = memory == Memory::Act;
         let channels = watch(&survey.settings, acts, &survey.places, meminfo, tell)?;
-        survey = survey.with(channels, acts);
+        let is_own_host = meminfo == Path::new("/proc/meminfo");
+        survey = survey.with(channels, acts, is_own_host);
     }
     if survey.settings.bypass.is_some() {
         tell("compares what the driver reports with what slices count");

@@ -62,6 +62,8 @@ pub(crate) struct Survey {
     /// Whether the drivers were asked before.
     has_asked: bool,
     dropped: Option<Instant>,
+    /// Whether the watched memory is this host's: only then are its caches dropped.
+    is_own_host: bool,
     state: GuardState,
     /// The state that was written last.
     published: GuardState,
@@ -109,6 +111,7 @@ impl Survey {
             cheap: Cheap::of(host),
             has_asked: false,
             dropped: None,
+            is_own_host: false,
             state: GuardState {
                 schema: 1,
                 ..GuardState::default()
@@ -129,8 +132,9 @@ impl Survey {
     }
 
     /// Works with a watching thread from now on.
-    pub(crate) fn with(mut self, watch: Channels, acts: bool) -> Survey {
+    pub(crate) fn with(mut self, watch: Channels, acts: bool, is_own_host: bool) -> Survey {
         (self.watch, self.acts) = (Some(watch), acts);
+        self.is_own_host = is_own_host;
         // It needs candidates at once.
         self.taken = None;
         self
@@ -237,7 +241,7 @@ impl Survey {
     /// Drops caches of the kernel and of drivers that have registered a shrinker: the driver's pools of
     /// freed pages are in no figure of available memory. It may take seconds, so a thread does it.
     fn drop_caches(&mut self) {
-        let is_short = self.acts && self.level() >= Level::Short as u64;
+        let is_short = self.acts && self.is_own_host && self.level() >= Level::Short as u64;
         if !is_short || self.dropped.is_some_and(|at| at.elapsed() < DROP_AGAIN) {
             return;
         }
