@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `query/apis.rs` | lists the queried functions: a new API is one entry there |
 //! | `query/routes.rs`, `lookup.rs`, `linked.c` | find a function by each route |
-//! | `query/probe.rs`, `devices.rs` | implement the child process |
+//! | `query/probe.rs`, `devices.rs`, `vulkan.rs`, `opencl.rs` | implement the child process |
 //! | `children.rs` | starts the children, and survives their crashes |
 //! | `answers.rs`, `verdict.rs` | compare the answers, without side effects |
 //! | `ledger.rs`, `unasked.rs` | report why a slice cannot be queried |
@@ -71,6 +71,9 @@ fn help() -> String {
 Without options, check queries the memory as any program that is started here would. Inside
 `gpuslice run` or a container with a slice, it queries that slice. The verdict comes first. The
 table of answers follows if they disagree, or with --verbose.
+
+Vulkan and OpenCL are compared in a slice only: outside, they report a card by definitions of their
+own, which --verbose shows.
 
 Routes:
 {}

@@ -8,7 +8,7 @@ use super::query::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::unasked::Unasked;
-use super::verdict::{DeviceVerdict, Verdict, judge};
+use super::verdict::{DeviceVerdict, Verdict, is_compared, judge};
 use crate::base::json;
 use crate::slice::current as current_slice;
 use gpuslice_config::slice::Slice;
@@ -148,12 +148,14 @@ impl Report {
         first.filter(|_| !is_in_force)
     }
 
-    /// Checks that there are answers and that none disagree. In a slice, every function must also
-    /// have been queried.
+    /// Checks that CUDA or NVML answers and that no answers disagree. In a slice, every function must
+    /// also have been queried.
     pub(super) fn consistent(&self) -> bool {
         let mut rows = self.rows();
         let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
-        none && rows.any(|row| row.error.is_none())
+        let answers =
+            |row: &Row| row.error.is_none() && !apis::is_compared_in_slices_only(&row.api);
+        none && rows.any(answers)
     }
 
     /// Returns the library that every child had loaded.
@@ -161,6 +163,12 @@ impl Report {
         let mut shims = self.survey.shims.iter().map(|(_, shim)| shim.as_deref());
         let first = shims.next()??;
         shims.all(|shim| shim.is_some()).then_some(first)
+    }
+
+    /// Returns the answers that were compared.
+    pub(super) fn compared(&self) -> impl Iterator<Item = &Row> {
+        let slice = self.slice.as_ref().and_then(|shown| shown.slice.as_deref());
+        self.rows().filter(move |row| is_compared(row, slice))
     }
 
     /// Returns the answers.

@@ -115,7 +115,9 @@ impl Survey {
             let reasons: Vec<&str> = self.missing.values().map(String::as_str).collect();
             return Some(format!("no NVIDIA driver here: {}", reasons.join("; ")));
         }
-        if !self.asked.is_empty() {
+        // Vulkan and OpenCL alone are no basis for a comparison.
+        let mut asked = self.asked.iter();
+        if asked.any(|asked| !apis::is_compared_in_slices_only(&asked.row.api)) {
             return None;
         }
         let refusals: Vec<String> = LIBRARIES

@@ -4,6 +4,7 @@
 
 use super::answers::Says;
 use super::attribution::{Askers, askers, everybody};
+use super::query::routes::Route;
 use super::query::row::{Row, Skipped};
 use super::report::Report;
 use super::verdict::DeviceVerdict;
@@ -118,7 +119,7 @@ fn failure(report: &Report) -> (&'static str, Colour) {
 fn write_verdict(out: &mut String, report: &Report, look: &Look) -> fmt::Result {
     if report.consistent() {
         let distinct = |of: fn(&Row) -> &str| {
-            let mut names: Vec<&str> = report.rows().map(of).collect();
+            let mut names: Vec<&str> = report.compared().map(of).collect();
             names.sort_unstable();
             names.dedup();
             names.len()
@@ -129,7 +130,7 @@ fn write_verdict(out: &mut String, report: &Report, look: &Look) -> fmt::Result 
             "{verdict}: {} functions by {} routes give {} answers that agree",
             distinct(|row| &row.api),
             distinct(|row| &row.route),
-            report.rows().count()
+            report.compared().count()
         );
     }
     let (word, colour) = failure(report);
@@ -209,8 +210,10 @@ fn write_skipped(out: &mut String, report: &Report, look: &Look) -> fmt::Result 
     }
     let mut routes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for row in skipped {
-        // Missing libraries and failed contexts have messages of their own.
-        let is_said = report.survey.missing().any(|(_, why)| why == row.why)
+        // Missing libraries and failed contexts have messages of their own. Most machines have no
+        // Vulkan or no OpenCL.
+        let is_said = Route::parse(&row.route).is_ok_and(Route::is_other_api)
+            || report.survey.missing().any(|(_, why)| why == row.why)
             || report.survey.lacks_context(row);
         if !is_said {
             let routes = routes.entry(function(row)).or_default();

@@ -6,6 +6,7 @@
 use super::answers::{AskedRow, Says, SetAside, agree, integrated, memory, set_aside};
 use super::attribution::sentence;
 use super::query::apis::{self, Width};
+use super::query::row::Row;
 use gpuslice_config::slice::{DeviceSlice, Slice, Total};
 use gpuslice_config::words::units::Bytes;
 use std::cmp::Reverse;
@@ -45,11 +46,21 @@ pub(super) struct Verdict {
 /// The device name in a row if no device could be queried.
 pub(super) const NO_DEVICE: &str = "*";
 
+/// Checks whether an answer is compared with the others.
+pub(super) fn is_compared(row: &Row, slice: Option<&Slice>) -> bool {
+    let is_limited = || {
+        let uuid = row.device.parse().ok();
+        uuid.and_then(|uuid| slice?.device(uuid)).is_some()
+    };
+    !apis::is_compared_in_slices_only(&row.api) || is_limited()
+}
+
 /// Judges the answers.
 pub(super) fn judge(asked: &[AskedRow], slice: Option<&Slice>) -> Verdict {
     let mut verdict = Verdict::default();
     let mut uuids: Vec<&str> = Vec::new();
-    for uuid in asked.iter().map(|asked| asked.row.device.as_str()) {
+    let compared = asked.iter().filter(|asked| is_compared(&asked.row, slice));
+    for uuid in compared.map(|asked| asked.row.device.as_str()) {
         if uuid != NO_DEVICE && !uuids.contains(&uuid) {
             uuids.push(uuid);
         }
@@ -90,7 +101,10 @@ impl<'a> Device<'a> {
     fn new(uuid: &'a str, asked: &'a [AskedRow], limited: bool) -> Device<'a> {
         let rows = || {
             let rows = asked.iter().enumerate();
-            rows.filter(|(_, asked)| asked.row.device == uuid)
+            rows.filter(|(_, asked)| {
+                let is_compared = limited || !apis::is_compared_in_slices_only(&asked.row.api);
+                asked.row.device == uuid && is_compared
+            })
         };
         let set_aside = match limited {
             // In a slice every total is the slice's limit, so a reserve cannot explain a

@@ -5,7 +5,7 @@
 )]
 
 use super::*;
-use crate::commands::check::query::apis::{APIS, is_nvml};
+use crate::commands::check::query::apis::{APIS, is_compared_in_slices_only, is_nvml};
 use crate::commands::check::query::row::{Reading, Row};
 use gpuslice_config::slice::parse;
 use gpuslice_config::words::units::{GIB, MIB};
@@ -28,10 +28,13 @@ fn reading(api: &str, total: u64, free: u64) -> Reading {
             integrated: Some(false),
             ..nothing
         },
-        _ if api.contains("TotalMem") || api.contains("Attributes") => Reading {
-            total: said(total),
-            ..nothing
-        },
+        _ if api.starts_with("vk") => reading("cuMemGetInfo_v2", total, free),
+        _ if api.contains("TotalMem") || api.contains("Attributes") || api.starts_with("cl") => {
+            Reading {
+                total: said(total),
+                ..nothing
+            }
+        }
         _ if api.contains("Properties") => Reading {
             total: said(total),
             integrated: Some(false),
@@ -79,10 +82,11 @@ fn failing(api: &str, error: &str) -> AskedRow {
 
 const ROUTES: [&str; 2] = ["dlsym-local", "dlmopen"];
 
-/// Correct answers of every function, by two routes.
+/// Correct answers of every function that is also compared outside a slice, by two routes.
 fn truth(total: u64, free: u64) -> Vec<AskedRow> {
     let by_route = |route| {
         APIS.iter()
+            .filter(|api| !is_compared_in_slices_only(api.name))
             .map(move |api| asked(api.name, route, total, free))
     };
     ROUTES.into_iter().flat_map(by_route).collect()
@@ -324,4 +328,24 @@ fn a_crash_is_a_disagreement_of_its_own() {
     rows.push(crash);
     let said = judge(&rows, None).disagreements;
     assert_eq!(said, ["cuInit by dlsym-local: crashed (SIGSEGV)"]);
+}
+
+#[test]
+fn vulkan_and_opencl_are_compared_in_a_slice_only() {
+    let slice = parse(br#"{"version":1,"memory":8589934592}"#).unwrap();
+    for (api, route) in [
+        ("vkGetPhysicalDeviceMemoryProperties2", "vulkan-driver"),
+        ("clGetDeviceInfo", "opencl-loader"),
+    ] {
+        let rows = |total| {
+            let cuda = asked("cuMemGetInfo_v2", "dlsym-local", 8 * GIB, GIB);
+            [cuda, asked(api, route, total, GIB)]
+        };
+        let faults = |rows: &[AskedRow], slice| judge(rows, slice).disagreements.len();
+        assert_eq!(faults(&rows(8 * GIB), Some(&slice)), 0);
+        assert_eq!(faults(&rows(24 * GIB), Some(&slice)), 1);
+        assert_eq!(faults(&rows(24 * GIB), None), 0);
+        // A device that only this API lists is not judged outside a slice.
+        assert_eq!(judge(&rows(24 * GIB)[1..], None).devices, []);
+    }
 }

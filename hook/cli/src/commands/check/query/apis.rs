@@ -9,6 +9,7 @@ use super::abi::{
 use super::codes;
 use super::dl::Symbol;
 use super::row::Reading;
+use super::{opencl, vulkan};
 use gpuslice_config::words::units::{Bytes, MIB};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -23,6 +24,10 @@ pub(crate) enum Family {
     NvmlMig,
     /// libcudart.so of these major versions.
     Cudart(&'static [u32]),
+    /// Vulkan's driver.
+    Vulkan,
+    /// OpenCL's driver.
+    OpenCl,
     /// The function of libcuda.so.1 that a static libcudart calls when its own function is called.
     StaticCudart,
 }
@@ -89,7 +94,7 @@ impl Width {
 pub(crate) struct QueryTarget {
     /// The ordinal in CUDA's enumeration, which is also the `CUdevice`.
     pub(crate) device: c_int,
-    /// The `nvmlDevice_t`.
+    /// The `nvmlDevice_t`, `VkPhysicalDevice` or `cl_device_id`.
     pub(crate) handle: *mut c_void,
 }
 
@@ -102,8 +107,8 @@ impl QueryTarget {
         }
     }
 
-    /// A device in NVML's enumeration.
-    pub(crate) const fn nvml(handle: *mut c_void) -> QueryTarget {
+    /// A device in the enumeration of NVML, Vulkan or OpenCL.
+    pub(crate) const fn handle(handle: *mut c_void) -> QueryTarget {
         QueryTarget { device: 0, handle }
     }
 }
@@ -157,7 +162,7 @@ const fn api(
 
 /// Every function that is queried.
 #[rustfmt::skip]
-pub(crate) const APIS: [Api; 16] = [
+pub(crate) const APIS: [Api; 18] = [
     api("cuMemGetInfo_v2", Family::Cuda, MEM_GET_INFO_V2, Width::Exact, mem_get_info_v2),
     api("cuMemGetInfo", Family::Cuda, Name::cuda("cuMemGetInfo", "cuMemGetInfo", 2000), Width::Saturated32, mem_get_info_v1),
     api("cuDeviceTotalMem_v2", Family::Cuda, TOTAL_MEM_V2, Width::Exact, total_mem_v2),
@@ -174,6 +179,8 @@ pub(crate) const APIS: [Api; 16] = [
     api("cudaMemGetInfo", Family::StaticCudart, MEM_GET_INFO_V2, Width::Exact, mem_get_info_v2),
     api("cudaGetDeviceProperties", Family::StaticCudart, TOTAL_MEM_V2, Width::Exact, total_mem_v2),
     api("cudaDeviceGetAttribute", Family::StaticCudart, GET_ATTRIBUTE, Width::Exact, get_attribute),
+    api("vkGetPhysicalDeviceMemoryProperties2", Family::Vulkan, Name::plain("vkGetPhysicalDeviceMemoryProperties2"), Width::Exact, vulkan::memory),
+    api("clGetDeviceInfo", Family::OpenCl, Name::plain("clGetDeviceInfo"), Width::Exact, opencl::memory),
 ];
 
 /// Returns the precision of the function with that name.
@@ -192,6 +199,13 @@ pub(crate) fn tells_memory(api: &str) -> bool {
 /// reserves.
 pub(crate) fn is_nvml(api: &str) -> bool {
     api.starts_with("nvml")
+}
+
+/// Checks whether the function with that name belongs to Vulkan or OpenCL. Outside a slice, these
+/// report a card by definitions of their own, so their answers are not compared.
+pub(crate) fn is_compared_in_slices_only(api: &str) -> bool {
+    APIS.iter()
+        .any(|known| known.name == api && matches!(known.family, Family::Vulkan | Family::OpenCl))
 }
 
 /// The CUDA driver's library.
@@ -352,8 +366,11 @@ mod tests {
         let source = include_str!("linked.c");
         for api in &APIS {
             let linked = format!("FUNCTION({})", api.symbol.export);
-            let of_cudart = matches!(api.family, Family::Cudart(_));
-            assert!(of_cudart || source.contains(&linked), "{linked} is missing");
+            let of_others = matches!(
+                api.family,
+                Family::Cudart(_) | Family::Vulkan | Family::OpenCl
+            );
+            assert!(of_others || source.contains(&linked), "{linked} is missing");
         }
     }
 

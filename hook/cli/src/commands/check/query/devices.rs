@@ -29,6 +29,14 @@ pub(crate) struct NvmlDevice {
     pub(crate) mig: bool,
 }
 
+/// A device that another API than CUDA and NVML lists.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedDevice {
+    pub(crate) handle: *mut c_void,
+    pub(crate) uuid: DeviceUuid,
+    pub(crate) name: String,
+}
+
 /// The devices that NVML lists.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NvmlDevices {
@@ -189,7 +197,8 @@ fn nvml_text(opened: &Opened, export: &'static str, handle: *mut c_void) -> Resu
     Ok(text_of(&text))
 }
 
-fn text_of(text: &[c_char]) -> String {
+/// A text that a driver has written into a zeroed array.
+pub(super) fn text_of(text: &[c_char]) -> String {
     // SAFETY: the array is zeroed and one byte longer than the length that the driver was given.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     text.to_string_lossy().into_owned()

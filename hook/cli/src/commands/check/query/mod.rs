@@ -9,6 +9,8 @@ pub(crate) mod dl;
 pub(crate) mod events;
 pub(crate) mod lookup;
 pub(crate) mod measure;
+pub(crate) mod opencl;
 pub(crate) mod probe;
 pub(crate) mod routes;
 pub(crate) mod row;
+pub(crate) mod vulkan;

@@ -22,7 +22,9 @@ use super::events::Teller;
 use super::measure::Question;
 use super::routes::{self, Objects, Opened, Route};
 use super::row::{Event, NoContext, Reading, Row};
+use super::{opencl, vulkan};
 use anyhow::Context;
+use gpuslice_config::words::device::DeviceUuid;
 use std::ffi::CString;
 
 /// What a child is told.
@@ -58,7 +60,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     probe.teller.step("loading the driver");
     let opened = routes::open(args.route, &objects);
     probe.tell_libraries(&opened);
-    if args.route.cudart().is_none() {
+    if args.route.cudart().is_none() && !args.route.is_other_api() {
         probe.by_driver(&opened);
     }
     probe.teller.step("loading the driver by dlopen and dlsym");
@@ -160,7 +162,7 @@ impl Probe {
 
     fn ask_nvml(&mut self, opened: &Opened, device: &NvmlDevice) {
         self.found(&device.uuid, &device.name);
-        let target = QueryTarget::nvml(device.handle);
+        let target = QueryTarget::handle(device.handle);
         for api in self.apis(|family| matches!(family, Family::Nvml | Family::NvmlMig)) {
             if api.family == Family::Nvml || device.mig {
                 self.add(opened, api, &device.uuid, target, Current::None);
@@ -177,6 +179,9 @@ impl Probe {
         if self.route.cudart().is_some() {
             self.by_runtime(opened, &seen);
         }
+        if self.route.is_other_api() {
+            self.by_other_api(seen.as_deref().unwrap_or_default());
+        }
         for device in seen.unwrap_or_default() {
             self.teller.step("cuDevicePrimaryCtxRetain");
             if let Ok(context) = devices::hold_context(yardstick, device.ordinal) {
@@ -188,7 +193,7 @@ impl Probe {
         for device in devices::nvml_devices(yardstick).unwrap_or_default().devices {
             let mut known = self.yardsticks.iter();
             if !known.any(|known| known.device == device.uuid) {
-                let target = QueryTarget::nvml(device.handle);
+                let target = QueryTarget::handle(device.handle);
                 let current = Current::None;
                 self.add_yardstick(yardstick, NVML_YARDSTICK, &device.uuid, target, current);
             }
@@ -223,6 +228,49 @@ impl Probe {
                         self.add(opened, api, &device.uuid, target, current);
                     }
                 }
+            }
+        }
+    }
+
+    /// Prepares the queries of Vulkan or OpenCL. `seen` are the devices that CUDA lists.
+    fn by_other_api(&mut self, seen: &[CudaDevice]) {
+        let is_vulkan = self.route.asks(Family::Vulkan);
+        self.teller.step(match is_vulkan {
+            true => "vkCreateInstance",
+            false => "clGetPlatformIDs",
+        });
+        let found = match self.route {
+            Route::VulkanLoader => vulkan::loader().map(vulkan::devices),
+            Route::VulkanDriver => vulkan::driver().map(vulkan::devices),
+            Route::OpenClLoader => opencl::Functions::loader().map(opencl::devices),
+            _ => opencl::Functions::driver().map(opencl::devices),
+        };
+        let (symbol, devices) = match found {
+            Ok(Ok((Some(symbol), devices))) if !devices.is_empty() => (symbol, devices),
+            Ok(Ok(_)) => return self.skip("*", "it lists no device of NVIDIA".to_owned()),
+            Ok(Err(why)) => return self.skip("*", why),
+            Err(why) => return self.skip("*", format!("not installed ({why})")),
+        };
+        let family = if is_vulkan {
+            |family| family == Family::Vulkan
+        } else {
+            |family| family == Family::OpenCl
+        };
+        for device in devices {
+            // A MIG instance has a name of its own kind, which only CUDA tells.
+            let bytes = |known: &CudaDevice| Some(known.uuid.parse::<DeviceUuid>().ok()?.bytes);
+            let mut known = seen.iter();
+            let known = known.find(|known| bytes(known) == Some(device.uuid.bytes));
+            let uuid = known.map_or_else(|| device.uuid.to_string(), |known| known.uuid.clone());
+            self.found(&uuid, &device.name);
+            for api in self.apis(family) {
+                self.questions.push(Question {
+                    api,
+                    device: uuid.clone(),
+                    symbol,
+                    target: QueryTarget::handle(device.handle),
+                    current: Current::None,
+                });
             }
         }
     }

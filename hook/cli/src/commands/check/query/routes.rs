@@ -35,6 +35,10 @@ pub(crate) enum Route {
     Cudart11,
     Cudart12,
     Cudart13,
+    VulkanLoader,
+    VulkanDriver,
+    OpenClLoader,
+    OpenClDriver,
 }
 
 /// The position of the linked libraries in LD_PRELOAD.
@@ -49,7 +53,7 @@ type Described = (Route, &'static str, &'static str);
 
 /// Every route, in the order of the queries. The first one also finds out which libraries exist.
 #[rustfmt::skip]
-const ROUTES: [Described; 22] = [
+const ROUTES: [Described; 26] = [
     (Route::DlsymLocal, "dlsym-local", "dlopen (RTLD_LOCAL), then dlsym with the handle: pynvml, nvitop, cudarc"),
     (Route::DlsymGlobal, "dlsym-global", "dlopen (RTLD_GLOBAL), then dlsym with the handle: cuda-bindings"),
     (Route::RtldDefault, "rtld-default", "dlsym(RTLD_DEFAULT) in the program: cuda.bindings.nvml"),
@@ -72,6 +76,10 @@ const ROUTES: [Described; 22] = [
     (Route::Cudart11, "cudart-11", "libcudart.so.11.0"),
     (Route::Cudart12, "cudart-12", "libcudart.so.12"),
     (Route::Cudart13, "cudart-13", "libcudart.so.13"),
+    (Route::VulkanLoader, "vulkan-loader", "Vulkan by its loader, libvulkan.so.1: llama.cpp, ncnn"),
+    (Route::VulkanDriver, "vulkan-driver", "Vulkan by NVIDIA's driver, without the loader"),
+    (Route::OpenClLoader, "opencl-loader", "OpenCL by a loader, libOpenCL.so.1: clinfo, pyopencl"),
+    (Route::OpenClDriver, "opencl-driver", "OpenCL by NVIDIA's driver, without a loader"),
 ];
 
 /// Returns all routes.
@@ -132,6 +140,14 @@ impl Route {
         matches!(self, Route::Dlmopen | Route::DlmopenDlsym)
     }
 
+    /// Checks whether the route queries another API than CUDA and NVML.
+    pub(crate) fn is_other_api(self) -> bool {
+        matches!(
+            self,
+            Route::VulkanLoader | Route::VulkanDriver | Route::OpenClLoader | Route::OpenClDriver
+        )
+    }
+
     /// Checks whether the route queries functions of that family.
     pub(crate) fn asks(self, family: Family) -> bool {
         let through_cuda = matches!(
@@ -142,7 +158,11 @@ impl Route {
                 | Route::ProcAddressPtsz
                 | Route::ProcAddressItself
         );
+        let is_other = self.is_other_api();
         match family {
+            Family::Vulkan => matches!(self, Route::VulkanLoader | Route::VulkanDriver),
+            Family::OpenCl => matches!(self, Route::OpenClLoader | Route::OpenClDriver),
+            _ if is_other => false,
             Family::Cudart(majors) => self.cudart().is_some_and(|major| majors.contains(&major)),
             Family::StaticCudart => self == Route::StaticCudart,
             Family::Cuda => self.cudart().is_none() && self != Route::StaticCudart,
@@ -259,6 +279,13 @@ pub(crate) fn open(route: Route, objects: &Objects) -> Opened {
         Route::Cudart11 => runtime(c"libcudart.so.11.0"),
         Route::Cudart12 => runtime(c"libcudart.so.12"),
         Route::Cudart13 => runtime(c"libcudart.so.13"),
+        Route::VulkanLoader | Route::VulkanDriver | Route::OpenClLoader | Route::OpenClDriver => {
+            Opened {
+                cuda: unused(),
+                nvml: unused(),
+                cudart: unused(),
+            }
+        }
     }
 }
 

@@ -139,6 +139,14 @@ pub(crate) fn expected(device: &Device, newest_cudart: u32) -> BTreeSet<(String,
             add(&OF_CUDART, &["cudart-13"]);
         }
     }
+    if device.cuda {
+        rows.extend([
+            ("vkGetPhysicalDeviceMemoryProperties2", "vulkan-loader"),
+            ("vkGetPhysicalDeviceMemoryProperties2", "vulkan-driver"),
+            ("clGetDeviceInfo", "opencl-loader"),
+            ("clGetDeviceInfo", "opencl-driver"),
+        ]);
+    }
     rows.into_iter()
         .map(|(api, route)| (api.to_owned(), route.to_owned()))
         .collect()

@@ -101,7 +101,10 @@ fn one_truth(said: &Said, device: &Device, slice: &Slice, newest_cudart: u32) {
                 assert_eq!(row["total"], total.min(u64::from(u32::MAX)), "{row}");
             }
             "nvmlDeviceGetAttributes_v2" => assert_eq!(row["total"], total & !(MIB - 1), "{row}"),
-            "cuDeviceTotalMem_v2" | "cudaGetDeviceProperties" | "cudaGetDeviceProperties_v2" => {
+            "cuDeviceTotalMem_v2"
+            | "cudaGetDeviceProperties"
+            | "cudaGetDeviceProperties_v2"
+            | "clGetDeviceInfo" => {
                 assert_eq!(row["total"], total, "{row}");
             }
             "cuDeviceGetAttribute" | "cudaDeviceGetAttribute" => {}
@@ -127,6 +130,10 @@ fn agree(scenario: &str, devices: &[&Device], newest_cudart: u32) {
         for slice in slices(&machine, devices) {
             let what = format!("{scenario} {:?} faults {faults:?}", slice.options);
             let run = check(&machine, &["--sim", scenario]).args(&slice.options);
+            // The loaders find the simulated drivers.
+            let run = run
+                .env("VK_ICD_FILENAMES", place::sim().join("nvidia_icd.json"))
+                .env("OCL_ICD_VENDORS", place::sim().join("OpenCL/vendors"));
             let said = Said::new(run.env("GPUSLICE_SIM_FAULTS", faults).answer());
             assert_eq!(said.disagreements(), Vec::<&str>::new(), "{what}");
             assert_eq!(said.json["consistent"], true, "{what}");
