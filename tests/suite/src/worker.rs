@@ -29,6 +29,8 @@ pub struct Counted {
     simulated: Simulated,
     file: PathBuf,
     ledger: PathBuf,
+    /// The ledger. It is opened once, because its mapping stays until this process ends.
+    opened: Ledger,
 }
 
 impl Counted {
@@ -78,7 +80,7 @@ impl Counted {
                 devices,
             },
         );
-        made.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let opened = made.unwrap_or_else(|error| panic!("no ledger: {error}"));
         let scenario = &on_branch(scenario);
         let simulated = Simulated::start(Some(scenario), Some(&machine.state()), "")
             .unwrap_or_else(|error| panic!("no machine: {error}"));
@@ -87,6 +89,7 @@ impl Counted {
             simulated,
             file,
             ledger,
+            opened,
         }
     }
 
@@ -150,8 +153,7 @@ impl Counted {
     /// When the ledger cannot be used.
     #[must_use]
     pub fn resize(&self, limit: u64) -> bool {
-        let ledger = Ledger::open(&c_path(&self.ledger), Open::Existing);
-        let ledger = ledger.unwrap_or_else(|error| panic!("no ledger: {error}"));
+        let ledger = &self.opened;
         let truth = self.truth();
         let uuid = truth.devices.first().map(|device| device.uuid.as_str());
         let uuid: Option<DeviceUuid> = uuid.and_then(|uuid| uuid.parse().ok());

@@ -70,7 +70,7 @@ pub struct Machine {
     born: *const AtomicBool,
 }
 
-// SAFETY: `born` points to a page that is never unmapped and holds an atomic; everything else is
+// SAFETY: `born` points to a page that lives as long as the machine and holds an atomic; everything else is
 // Send and Sync.
 unsafe impl Send for Machine {}
 // SAFETY: as above.
@@ -194,7 +194,7 @@ impl Machine {
     #[must_use]
     #[inline]
     pub fn own_process(&self) -> bool {
-        // SAFETY: `born` is a live page for as long as the process; the kernel wipes it to 0 in
+        // SAFETY: `born` is a live page for as long as the machine; the kernel wipes it to 0 in
         // fork children.
         unsafe { (*self.born).load(Ordering::Relaxed) }
     }
@@ -252,6 +252,11 @@ impl Drop for Machine {
     fn drop(&mut self) {
         // SAFETY: the descriptor came from `into_raw_fd` and nobody else closes it.
         drop(unsafe { File::from_raw_fd(self.lock_file.load(Ordering::Relaxed)) });
+        let shared = ptr::from_ref(self.shared).cast_mut().cast();
+        // SAFETY: mapped by `map` for this machine, and nobody uses the mapping after it.
+        unsafe { libc::munmap(shared, size_of::<Shared>()) };
+        // SAFETY: as above, by `born`.
+        unsafe { libc::munmap(self.born.cast_mut().cast(), 4096) };
     }
 }
 
@@ -328,8 +333,8 @@ fn map(file: &File) -> io::Result<&'static Shared> {
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: page-aligned, `size` bytes, never unmapped, and Shared consists of atomics, valid for
-    // any bytes.
+    // SAFETY: page-aligned, `size` bytes, mapped until the machine is dropped, and Shared consists of
+    // atomics, valid for any bytes.
     Ok(unsafe { &*at.cast::<Shared>() })
 }
 
@@ -350,7 +355,7 @@ fn born() -> *const AtomicBool {
     // SAFETY: advises the page mapped above.
     unsafe { libc::madvise(at, 4096, libc::MADV_WIPEONFORK) };
     let flag = at.cast::<AtomicBool>();
-    // SAFETY: mapped above, zeroed, and never unmapped.
+    // SAFETY: mapped above, and zeroed.
     unsafe { &*flag }.store(true, Ordering::Relaxed);
     flag
 }
