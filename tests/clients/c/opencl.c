@@ -1,6 +1,7 @@
 /* An OpenCL program that runs the operations of its arguments, and prints a line for each. The first
  * argument says where it takes its functions from: the path of a loader's library, `icd` for the
- * driver's dispatch table, `names` for the driver's functions by name (cl_khr_icd, version 2).
+ * driver's dispatch table, `names` for the driver's functions by name (cl_khr_icd, version 2). Without
+ * further arguments it reads operations from standard input.
  * Touches: the loader or the driver, by dlopen; CUDA and NVML, if it is asked for their numbers. */
 #include <dlfcn.h>
 #include <signal.h>
@@ -119,111 +120,128 @@ static handle connect(const char *from, handle *devices, uint32_t *count)
     return context;
 }
 
-int main(int count, char **arguments)
+static handle context, devices[8];
+
+/* Runs one operation: its name, the number of an object, a size. */
+static int operate(char *line)
 {
-    handle devices[8];
-    uint32_t there = 0;
-    handle context = connect(arguments[1], devices, &there);
     /* CL_RGBA of CL_FLOAT: 16 bytes. */
     uint32_t format[2] = {0x10B5, 0x10DE};
-    for (int at = 2; at < count; at++) {
-        char operation[32];
-        unsigned n = 0;
-        unsigned long long size = 0;
-        sscanf(arguments[at], "%31s %u %llu", operation, &n, &size);
-        code result = 0;
-        handle *object = &objects[n % 64];
-        if (!strcmp(operation, "buffer")) {
-            *object = FN(handle, clCreateBuffer, 14, handle, uint64_t, size_t, void *, code *)(context, 1, size, NULL, &result);
-        } else if (!strcmp(operation, "properties")) {
-            *object = FN(handle, clCreateBufferWithProperties, 146, handle, uint64_t *, uint64_t, size_t, void *, code *)
-                      (context, NULL, 1, size, NULL, &result);
-        } else if (!strcmp(operation, "import")) {
-            /* CL_MEM_DEVICE_HANDLE_LIST_KHR, CL_EXTERNAL_MEMORY_HANDLE_OPAQUE_FD_KHR. */
-            uint64_t list[] = {0x2060, 3, 0x2051, (uintptr_t)devices[0], 0, 0};
-            *object = FN(handle, clCreateBufferWithProperties, 146, handle, uint64_t *, uint64_t, size_t, void *, code *)
-                      (context, list, 1, size, NULL, &result);
-        } else if (!strcmp(operation, "nv")) {
-            handle (*create)(handle, uint64_t, uint64_t, size_t, void *, code *) = need(extension("clCreateBufferNV"), "clCreateBufferNV");
-            *object = create(context, 1, 0, size, NULL, &result);
-        } else if (!strcmp(operation, "pipe")) {
-            *object = FN(handle, clCreatePipe, 124, handle, uint64_t, uint32_t, uint32_t, const intptr_t *, code *)
-                      (context, 1, 1024, size / 1024, NULL, &result);
-        } else if (!strcmp(operation, "image2d")) {
-            *object = FN(handle, clCreateImage2D, 15, handle, uint64_t, uint32_t *, size_t, size_t, size_t, void *, code *)
-                      (context, 1, format, 1024, size / 16384, 0, NULL, &result);
-        } else if (!strcmp(operation, "image3d")) {
-            *object = FN(handle, clCreateImage3D, 16, handle, uint64_t, uint32_t *, size_t, size_t, size_t, size_t, size_t, void *, code *)
-                      (context, 1, format, 1024, 4, size / 65536, 0, 0, NULL, &result);
-        } else if (!strcmp(operation, "image") || !strcmp(operation, "over") || !strcmp(operation, "pimage")) {
-            struct { uint32_t type; size_t sides[3], array, pitches[2]; uint32_t levels, samples; handle memory; } desc =
-                {.type = 0x10F1, .sides = {1024, size / 16384, 0}};
-            if (!strcmp(operation, "over"))
-                desc.memory = objects[0];
-            *object = !strcmp(operation, "pimage")
-                ? FN(handle, clCreateImageWithProperties, 147, handle, uint64_t *, uint64_t, uint32_t *, void *, void *, code *)
-                  (context, NULL, 1, format, &desc, NULL, &result)
-                : FN(handle, clCreateImage, 96, handle, uint64_t, uint32_t *, void *, void *, code *)
+    char operation[32];
+    unsigned n = 0;
+    unsigned long long size = 0;
+    sscanf(line, "%31s %u %llu", operation, &n, &size);
+    code result = 0;
+    handle *object = &objects[n % 64];
+    if (!strcmp(operation, "buffer")) {
+        *object = FN(handle, clCreateBuffer, 14, handle, uint64_t, size_t, void *, code *)(context, 1, size, NULL, &result);
+    } else if (!strcmp(operation, "properties")) {
+        *object = FN(handle, clCreateBufferWithProperties, 146, handle, uint64_t *, uint64_t, size_t, void *, code *)
+                  (context, NULL, 1, size, NULL, &result);
+    } else if (!strcmp(operation, "import")) {
+        /* CL_MEM_DEVICE_HANDLE_LIST_KHR, CL_EXTERNAL_MEMORY_HANDLE_OPAQUE_FD_KHR. */
+        uint64_t list[] = {0x2060, 3, 0x2051, (uintptr_t)devices[0], 0, 0};
+        *object = FN(handle, clCreateBufferWithProperties, 146, handle, uint64_t *, uint64_t, size_t, void *, code *)
+                  (context, list, 1, size, NULL, &result);
+    } else if (!strcmp(operation, "nv")) {
+        handle (*create)(handle, uint64_t, uint64_t, size_t, void *, code *) = need(extension("clCreateBufferNV"), "clCreateBufferNV");
+        *object = create(context, 1, 0, size, NULL, &result);
+    } else if (!strcmp(operation, "pipe")) {
+        *object = FN(handle, clCreatePipe, 124, handle, uint64_t, uint32_t, uint32_t, const intptr_t *, code *)
+                  (context, 1, 1024, size / 1024, NULL, &result);
+    } else if (!strcmp(operation, "image2d")) {
+        *object = FN(handle, clCreateImage2D, 15, handle, uint64_t, uint32_t *, size_t, size_t, size_t, void *, code *)
+                  (context, 1, format, 1024, size / 16384, 0, NULL, &result);
+    } else if (!strcmp(operation, "image3d")) {
+        *object = FN(handle, clCreateImage3D, 16, handle, uint64_t, uint32_t *, size_t, size_t, size_t, size_t, size_t, void *, code *)
+                  (context, 1, format, 1024, 4, size / 65536, 0, 0, NULL, &result);
+    } else if (!strcmp(operation, "image") || !strcmp(operation, "over") || !strcmp(operation, "pimage")) {
+        struct { uint32_t type; size_t sides[3], array, pitches[2]; uint32_t levels, samples; handle memory; } desc =
+            {.type = 0x10F1, .sides = {1024, size / 16384, 0}};
+        if (!strcmp(operation, "over"))
+            desc.memory = objects[0];
+        *object = !strcmp(operation, "pimage")
+            ? FN(handle, clCreateImageWithProperties, 147, handle, uint64_t *, uint64_t, uint32_t *, void *, void *, code *)
+              (context, NULL, 1, format, &desc, NULL, &result)
+            : FN(handle, clCreateImage, 96, handle, uint64_t, uint32_t *, void *, void *, code *)
+              (context, 1, format, &desc, NULL, &result);
+    } else if (!strcmp(operation, "narrow")) {
+        /* Lines of 16 bytes, which the driver makes longer. */
+        struct { uint32_t type; size_t sides[3], array, pitches[2]; uint32_t levels, samples; handle memory; } desc =
+            {.type = 0x10F1, .sides = {1, size, 0}};
+        *object = FN(handle, clCreateImage, 96, handle, uint64_t, uint32_t *, void *, void *, code *)
                   (context, 1, format, &desc, NULL, &result);
-        } else if (!strcmp(operation, "narrow")) {
-            /* Lines of 16 bytes, which the driver makes longer. */
-            struct { uint32_t type; size_t sides[3], array, pitches[2]; uint32_t levels, samples; handle memory; } desc =
-                {.type = 0x10F1, .sides = {1, size, 0}};
-            *object = FN(handle, clCreateImage, 96, handle, uint64_t, uint32_t *, void *, void *, code *)
-                      (context, 1, format, &desc, NULL, &result);
-        } else if (!strcmp(operation, "svm")) {
-            *object = FN(handle, clSVMAlloc, 126, handle, uint64_t, size_t, unsigned)(context, 1, size, 0);
-            result = *object ? 0 : 1;
-        } else if (!strcmp(operation, "svmfree")) {
-            FN(void, clSVMFree, 127, handle, handle)(context, *object);
-        } else if (!strcmp(operation, "svmqueue")) {
-            handle queue = FN(handle, clCreateCommandQueue, 9, handle, handle, uint64_t, code *)(context, devices[0], 0, &result);
-            result = FN(code, clEnqueueSVMFree, 128, handle, uint32_t, handle *, void *, void *, uint32_t, void *, void *)
-                     (queue, 1, object, NULL, NULL, 0, NULL, NULL);
-        } else if (!strcmp(operation, "sub")) {
-            size_t region[2] = {0, size};
-            *object = FN(handle, clCreateSubBuffer, 82, handle, uint64_t, uint32_t, size_t *, code *)(objects[0], 1, 0x1220, region, &result);
-        } else if (!strcmp(operation, "retain")) {
-            result = FN(code, clRetainMemObject, 17, handle)(*object);
-        } else if (!strcmp(operation, "release")) {
-            result = FN(code, clReleaseMemObject, 18, handle)(*object);
-        } else if (!strcmp(operation, "watch")) {
-            result = FN(code, clSetMemObjectDestructorCallback, 83, handle, void *, void *)(*object, (void *)gone, arguments[at]);
-        } else if (!strcmp(operation, "total")) {
-            uint64_t total, most;
-            result = info(devices[n], 0x101F, &total);
-            result |= info(devices[n], 0x1010, &most);
-            printf("total %llu %llu\n", (unsigned long long)total, (unsigned long long)most);
-            continue;
-        } else if (!strcmp(operation, "many")) {
-            unsigned made = 0;
-            while (made < n && FN(handle, clCreateBuffer, 14, handle, uint64_t, size_t, void *, code *)(context, 1, size, NULL, &result))
-                made++;
-            printf("many %u %d\n", made, result);
-            continue;
-        } else if (!strcmp(operation, "used")) {
-            used();
-            continue;
-        } else if (!strcmp(operation, "cuda")) {
-            uint64_t address;
-            void *cuda = need(dlopen("libcuda.so.1", RTLD_NOW), "libcuda");
-            used();
-            result = ((code(*)(uint64_t *, size_t))dlsym(cuda, "cuMemAlloc_v2"))(&address, size);
-        } else if (!strcmp(operation, "fork")) {
-            /* The driver's report in the child: a child must not release what its parent holds. */
-            fflush(stdout);
-            pid_t child = fork();
-            if (!child)
-                _exit(FN(code, clReleaseMemObject, 18, handle)(*object));
-            waitpid(child, &result, 0);
-        } else if (!strcmp(operation, "die")) {
-            fflush(stdout);
-            raise(SIGKILL);
-        } else {
-            printf("what is %s?\n", operation);
+    } else if (!strcmp(operation, "svm")) {
+        *object = FN(handle, clSVMAlloc, 126, handle, uint64_t, size_t, unsigned)(context, 1, size, 0);
+        result = *object ? 0 : 1;
+    } else if (!strcmp(operation, "svmfree")) {
+        FN(void, clSVMFree, 127, handle, handle)(context, *object);
+    } else if (!strcmp(operation, "svmqueue")) {
+        handle queue = FN(handle, clCreateCommandQueue, 9, handle, handle, uint64_t, code *)(context, devices[0], 0, &result);
+        result = FN(code, clEnqueueSVMFree, 128, handle, uint32_t, handle *, void *, void *, uint32_t, void *, void *)
+                 (queue, 1, object, NULL, NULL, 0, NULL, NULL);
+    } else if (!strcmp(operation, "sub")) {
+        size_t region[2] = {0, size};
+        *object = FN(handle, clCreateSubBuffer, 82, handle, uint64_t, uint32_t, size_t *, code *)(objects[0], 1, 0x1220, region, &result);
+    } else if (!strcmp(operation, "retain")) {
+        result = FN(code, clRetainMemObject, 17, handle)(*object);
+    } else if (!strcmp(operation, "release")) {
+        result = FN(code, clReleaseMemObject, 18, handle)(*object);
+    } else if (!strcmp(operation, "watch")) {
+        result = FN(code, clSetMemObjectDestructorCallback, 83, handle, void *, void *)(*object, (void *)gone, line);
+    } else if (!strcmp(operation, "total")) {
+        uint64_t total, most;
+        result = info(devices[n], 0x101F, &total);
+        result |= info(devices[n], 0x1010, &most);
+        printf("total %llu %llu\n", (unsigned long long)total, (unsigned long long)most);
+        return 0;
+    } else if (!strcmp(operation, "many")) {
+        unsigned made = 0;
+        while (made < n && FN(handle, clCreateBuffer, 14, handle, uint64_t, size_t, void *, code *)(context, 1, size, NULL, &result))
+            made++;
+        printf("many %u %d\n", made, result);
+        return 0;
+    } else if (!strcmp(operation, "used")) {
+        used();
+        return 0;
+    } else if (!strcmp(operation, "cuda")) {
+        uint64_t address;
+        void *cuda = need(dlopen("libcuda.so.1", RTLD_NOW), "libcuda");
+        used();
+        result = ((code(*)(uint64_t *, size_t))dlsym(cuda, "cuMemAlloc_v2"))(&address, size);
+    } else if (!strcmp(operation, "fork")) {
+        /* The driver's report in the child: a child must not release what its parent holds. */
+        fflush(stdout);
+        pid_t child = fork();
+        if (!child)
+            _exit(FN(code, clReleaseMemObject, 18, handle)(*object));
+        waitpid(child, &result, 0);
+    } else if (!strcmp(operation, "die")) {
+        fflush(stdout);
+        raise(SIGKILL);
+    } else {
+        printf("what is %s?\n", operation);
+        return 1;
+    }
+    say(operation, result);
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    uint32_t there = 0;
+    context = connect(arguments[1], devices, &there);
+    for (int at = 2; at < count; at++)
+        if (operate(arguments[at]))
             return 1;
-        }
-        say(operation, result);
+    if (count > 2)
+        return 0;
+    /* Without operations it is a worker: each line is a thread's number and an operation. */
+    char line[128];
+    while (fgets(line, sizeof line, stdin)) {
+        printf("0 ");
+        if (operate(strchr(line, ' ') + 1))
+            return 1;
     }
     return 0;
 }

@@ -7,6 +7,7 @@ mod memory;
 mod readers;
 
 use gpuslice_suite::run::Run;
+use gpuslice_suite::worker::{Counted, Worker};
 use gpuslice_suite::{compile, place};
 use std::path::PathBuf;
 
@@ -32,4 +33,9 @@ fn fact<'a>(said: &'a str, name: &str) -> &'a str {
 /// The program that runs operations on memory.
 fn client() -> PathBuf {
     compile::c("opencl")
+}
+
+/// The same program, which takes its operations one by one. It opens the driver as `from` says.
+pub(crate) fn worker(slice: &Counted, from: &str) -> Worker {
+    Worker::start(on_the_card(slice.run(client())).arg(from))
 }
