@@ -65,14 +65,13 @@ impl Guard {
     }
 
     /// Starts the guard that `make` has built.
-    fn released(machine: &Machine, config: &str) -> Guard {
+    fn released(machine: &Machine, config: &str, meminfo: &Path) -> Guard {
         let folder = HERE.folder.join("../released");
         let _ = fs::create_dir(&folder);
         let daemon = folder.join("gpusliced");
         let _ = fs::remove_file(&daemon);
         fs::copy(crate::support::built().join("release/gpuslice"), &daemon).unwrap();
-        let host = Path::new("/proc/meminfo");
-        Guard::of_executable(&daemon, machine, config, host)
+        Guard::of_executable(&daemon, machine, config, meminfo)
     }
 
     /// Starts the guard of a host that has this memory.
