@@ -31,5 +31,9 @@ impl Said {
 
 pub(crate) fn check(machine: &Machine, options: &[&str]) -> Run {
     let run = Run::new(place::gpuslice()).args(["check", "--json"]);
+    // The loaders of Vulkan and OpenCL find the simulated drivers.
+    let run = run
+        .env("VK_ICD_FILENAMES", place::sim().join("nvidia_icd.json"))
+        .env("OCL_ICD_VENDORS", place::sim().join("OpenCL/vendors"));
     machine.place(run).args(options)
 }

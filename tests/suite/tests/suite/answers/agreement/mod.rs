@@ -130,10 +130,6 @@ fn agree(scenario: &str, devices: &[&Device], newest_cudart: u32) {
         for slice in slices(&machine, devices) {
             let what = format!("{scenario} {:?} faults {faults:?}", slice.options);
             let run = check(&machine, &["--sim", scenario]).args(&slice.options);
-            // The loaders find the simulated drivers.
-            let run = run
-                .env("VK_ICD_FILENAMES", place::sim().join("nvidia_icd.json"))
-                .env("OCL_ICD_VENDORS", place::sim().join("OpenCL/vendors"));
             let said = Said::new(run.env("GPUSLICE_SIM_FAULTS", faults).answer());
             assert_eq!(said.disagreements(), Vec::<&str>::new(), "{what}");
             assert_eq!(said.json["consistent"], true, "{what}");
