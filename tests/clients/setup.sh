@@ -44,6 +44,15 @@ command -v clinfo >/dev/null || need clinfo
 have_library libOpenCL.so.1 || need ocl-icd-libopencl1
 [ -e /etc/OpenCL/vendors/pocl.icd ] || need pocl-opencl-icd
 [ -e /usr/include/CL/cl_icd.h ] || need opencl-c-headers
+# OpenGL: libglvnd, a driver for the processor, a client, and an X server without a screen.
+have_library libEGL_mesa.so.0 || need libegl-mesa0
+have_library libGLX_mesa.so.0 || need libglx-mesa0
+for library in libEGL.so.1:libegl1 libGL.so.1:libgl1 libOpenGL.so.0:libopengl0 libGLESv2.so.2:libgles2; do
+    have_library "${library%%:*}" || need "${library#*:}"
+done
+for pair in glxinfo:mesa-utils Xvfb:xvfb; do
+    command -v "${pair%%:*}" >/dev/null || need "${pair#*:}"
+done
 have_library libjemalloc.so.2 || need libjemalloc2
 have_library libtcmalloc_minimal.so.4 || need libtcmalloc-minimal4
 

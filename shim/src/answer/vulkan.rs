@@ -24,6 +24,16 @@ pub(crate) struct Identity {
     is_integrated: bool,
 }
 
+impl Identity {
+    /// A device of which only the uuid is known.
+    pub(crate) fn of_card(uuid: [u8; 16]) -> Identity {
+        Identity {
+            uuid,
+            is_integrated: false,
+        }
+    }
+}
+
 /// The identity of a device. None: the driver does not report it.
 #[inline(never)]
 pub(crate) fn identity(copy: CopyId, physical: VkPhysicalDevice) -> Option<Identity> {

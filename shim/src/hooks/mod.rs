@@ -8,6 +8,7 @@ pub(crate) mod cuda;
 pub(crate) mod libc;
 pub(crate) mod nvml;
 pub(crate) mod opencl;
+pub(crate) mod opengl;
 pub(crate) mod out;
 pub(crate) mod runtime;
 pub(crate) mod vulkan;

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 
-use crate::interpose::{entries, opencl, stand_in, vulkan};
+use crate::interpose::{entries, opencl, opengl, stand_in, vulkan};
 use crate::loader::dl::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::loader::elf::{self, Object};
 use crate::loader::image;
@@ -88,9 +88,10 @@ unsafe extern "C" fn filter(
     };
     let Some(row) = functions::row(number) else {
         // The entry of a driver of another API, which none of our exports hides.
-        let of_driver = match name.to_bytes().starts_with(b"vk") {
-            true => vulkan::of_driver(handle, name, caller, dlsym),
-            false => opencl::of_driver(handle, name, dlsym),
+        let of_driver = match first {
+            b'v' => vulkan::of_driver(handle, name, caller, dlsym),
+            b'_' => opengl::of_driver(handle, name, dlsym),
+            _ => opencl::of_driver(handle, name, dlsym),
         };
         return match of_driver {
             Some(address) if address.is_null() => NULL,

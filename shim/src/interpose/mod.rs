@@ -11,6 +11,7 @@ pub(crate) mod dlopen;
 pub(crate) mod dlsym;
 pub(crate) mod entries;
 mod opencl;
+mod opengl;
 pub(crate) mod proc_address;
 pub(crate) mod stand_in;
 pub(crate) mod vulkan;

@@ -9,12 +9,14 @@ use crate::real::copies::{self, Cells, CopyId, Library};
 use crate::real::names::Names;
 
 /// The names that loaders look up in a driver of another API than CUDA, to reach all its functions.
-/// Nothing here is exported: see `interpose/vulkan.rs` and `interpose/opencl/`.
-pub(crate) const ENTRIES: [&str; 4] = [
+/// Nothing here is exported: see `interpose/vulkan.rs`, `interpose/opencl/` and `interpose/opengl.rs`.
+pub(crate) const ENTRIES: [&str; 6] = [
     "vk_icdGetInstanceProcAddr",
     "vk_icdGetPhysicalDeviceProcAddr",
     "clGetExtensionFunctionAddress",
     "clIcdGetPlatformIDsKHR",
+    "__egl_Main",
+    "__glx_Main",
 ];
 
 #[expect(
@@ -109,7 +111,7 @@ macro_rules! symbols {
         /// The names of all rows, then those that loaders look up in a driver of another API: they
         /// cost a look-up of any other name nothing here.
         static NAMES: Names<{ ROWS + ENTRIES.len() }, { NAMES_LENGTH + entries_length() }> =
-            Names::new([$( stringify!($name), )* ENTRIES[0], ENTRIES[1], ENTRIES[2], ENTRIES[3]]);
+            Names::new([$( stringify!($name), )* ENTRIES[0], ENTRIES[1], ENTRIES[2], ENTRIES[3], ENTRIES[4], ENTRIES[5]]);
 
         /// The row with this number.
         pub(crate) fn row(number: usize) -> Option<Row> {

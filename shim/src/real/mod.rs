@@ -7,5 +7,6 @@ pub(crate) mod copies;
 pub(crate) mod functions;
 pub(crate) mod names;
 pub(crate) mod opencl;
+pub(crate) mod opengl;
 pub(crate) mod vulkan;
 pub(crate) mod vulkan_abi;

@@ -145,6 +145,13 @@ impl LoadedSlice {
         Some((Budget(0), listed.uuid))
     }
 
+    /// The only device that the slice lists.
+    pub(crate) fn only(&self) -> Option<DeviceUuid> {
+        let mut listed = self.slice.devices();
+        let only = listed.next()?.uuid;
+        listed.next().is_none().then_some(only)
+    }
+
     /// Whether a device of unified memory must be reported as not integrated.
     pub(crate) fn presents_discrete(&self) -> bool {
         self.slice.present_as == PresentAs::Discrete

@@ -190,7 +190,7 @@ QUESTIONS = [
     ("global-collapse", "How fast is memory back after a kill when the whole host is short?",
      "The guard's timing", None, "would bring the host down", ""),
     ("opengl", "What do GL_NVX_gpu_memory_info's five values report, headless?",
-     "OpenGL still reports the whole card", None, "no check yet: it is only told, and comes last", ""),
+     "`GL_NVX_gpu_memory_info` is replaced through libglvnd, which the driver may bypass", None, "no check yet: it is only told, and comes last", ""),
     ("export-table", "Do private export tables reach memory functions past the preload?",
      "cuGetExportTable is passed on", None, "undocumented: `kinds` and `answers` would show what they hide", ""),
     ("mps-domains", "MPS locality domains: do the same calls return the domain's numbers?",

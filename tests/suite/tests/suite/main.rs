@@ -11,6 +11,7 @@ mod failures;
 mod limits;
 mod loading;
 mod opencl;
+mod opengl;
 mod page_cache;
 mod peers;
 mod programs;

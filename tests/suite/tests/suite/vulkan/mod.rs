@@ -5,7 +5,7 @@ mod heaps;
 mod law;
 mod layout;
 mod memory;
-mod others;
+pub(crate) mod others;
 mod programs;
 mod sharing;
 

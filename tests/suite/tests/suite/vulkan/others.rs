@@ -9,7 +9,7 @@ use gpuslice_suite::worker::{Counted, Worker};
 use std::path::PathBuf;
 
 /// The manifest of Mesa's driver for the processor, as Debian installs it.
-fn lavapipe() -> PathBuf {
+pub(crate) fn lavapipe() -> PathBuf {
     let folder = std::fs::read_dir("/usr/share/vulkan/icd.d");
     let files = folder.into_iter().flatten().flatten().map(|it| it.path());
     let named = |it: &PathBuf| it.to_string_lossy().contains("lvp_icd");

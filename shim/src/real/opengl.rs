@@ -1,0 +1,117 @@
+//! The real functions of NVIDIA's OpenGL libraries.
+//! Touches: atomics.
+//!
+//! libglvnd, which every distribution has between programs and OpenGL's drivers, loads one library of
+//! the driver for EGL and one for GLX. Each has functions of its own.
+
+use core::ffi::{c_char, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The way by which a program reaches the driver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Door {
+    Egl = 0,
+    Glx = 1,
+}
+
+/// A function that is called, and replaced except for the last one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Function {
+    /// `__egl_Main` or `__glx_Main`.
+    Main = 0,
+    /// The driver's own look-up of OpenGL's functions.
+    GetProcAddress = 1,
+    /// `glGetIntegerv`.
+    Integers = 2,
+    /// `glGetInteger64v`.
+    Integers64 = 3,
+    /// `glGetFloatv`.
+    Floats = 4,
+    /// `glGetUnsignedBytei_vEXT`, by which `GL_EXT_memory_object` reports the device's uuid.
+    Bytes = 5,
+}
+
+const FUNCTIONS: usize = 6;
+
+static KNOWN: [[AtomicPtr<c_void>; FUNCTIONS]; 2] =
+    [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS] }; 2];
+
+/// `__egl_Main` and `__glx_Main`. The last argument is a table of the driver's functions, which it
+/// fills.
+pub(crate) type Main =
+    unsafe extern "C" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> u32;
+/// The driver's look-up.
+pub(crate) type GetProcAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;
+/// `glGetIntegerv`, `glGetInteger64v` and `glGetFloatv`.
+pub(crate) type Get<T> = unsafe extern "C" fn(u32, *mut T);
+/// `glGetUnsignedBytei_vEXT`.
+pub(crate) type GetBytes = unsafe extern "C" fn(u32, u32, *mut u8);
+
+impl Function {
+    /// The function with this name that is replaced.
+    pub(crate) fn named(name: &[u8]) -> Option<Function> {
+        match name {
+            b"glGetIntegerv" => Some(Function::Integers),
+            b"glGetInteger64v" => Some(Function::Integers64),
+            b"glGetFloatv" => Some(Function::Floats),
+            _ => None,
+        }
+    }
+
+    fn place(self, door: Door) -> Option<&'static AtomicPtr<c_void>> {
+        KNOWN.get(door as usize)?.get(self as usize)
+    }
+
+    /// Remembers the real function.
+    pub(crate) fn learn(self, door: Door, address: *mut c_void) {
+        if let Some(place) = self.place(door) {
+            place.store(address, Ordering::Release);
+        }
+    }
+
+    /// The real function, or null.
+    pub(crate) fn known(self, door: Door) -> *mut c_void {
+        self.place(door)
+            .map_or(null_mut(), |place| place.load(Ordering::Acquire))
+    }
+}
+
+/// The driver's look-up.
+pub(crate) fn get_proc_address(door: Door) -> Option<GetProcAddress> {
+    // SAFETY: the function of this place has this type; None is the null pointer.
+    unsafe {
+        core::mem::transmute::<*mut c_void, Option<GetProcAddress>>(
+            Function::GetProcAddress.known(door),
+        )
+    }
+}
+
+/// The driver's `__egl_Main` or `__glx_Main`.
+pub(crate) fn main(door: Door) -> Option<Main> {
+    // SAFETY: as above.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Main>>(Function::Main.known(door)) }
+}
+
+/// A query of values of type `T`, which `function` reports.
+///
+/// # Safety
+/// `function` reports values of this type.
+pub(crate) unsafe fn get<T>(door: Door, function: Function) -> Option<Get<T>> {
+    // SAFETY: the caller guarantees the type; None is the null pointer.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Get<T>>>(function.known(door)) }
+}
+
+/// `glGetUnsignedBytei_vEXT`. The driver is asked for it when it is wanted first.
+pub(crate) fn bytes(door: Door) -> Option<GetBytes> {
+    if Function::Bytes.known(door).is_null() {
+        let ask = get_proc_address(door)?;
+        // SAFETY: the look-up's contract: a C string.
+        let found = unsafe { ask(c"glGetUnsignedBytei_vEXT".as_ptr()) };
+        Function::Bytes.learn(door, found);
+    }
+    // SAFETY: the function of this name has this type; None is the null pointer.
+    unsafe { core::mem::transmute::<*mut c_void, Option<GetBytes>>(Function::Bytes.known(door)) }
+}
