@@ -1,9 +1,9 @@
 //! OpenGL: the memory that `GL_NVX_gpu_memory_info` reports.
-//! Touches: the real functions, then the caller's values.
-//! Law: nothing is refused. OpenGL creates buffers without an answer that a program could act on, so a
-//! refusal would end it.
+//! Touches: the real functions, then the caller's values; what `answer::vulkan` touches.
+//! Law: nothing is refused, because few programs check for GL_OUT_OF_MEMORY. The program's GL error
+//! state stays as it is.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 
 use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::words::units::Bytes;
@@ -15,13 +15,20 @@ use crate::slice::loaded_slice::LoadedSlice;
 
 /// `GPU_MEMORY_INFO_DEDICATED_VIDMEM_NVX`: the card's memory, in KiB.
 const DEDICATED: u32 = 0x9047;
-/// `GPU_MEMORY_INFO_TOTAL_AVAILABLE_MEMORY_NVX`: that, and memory of the host for the card.
+/// `GPU_MEMORY_INFO_TOTAL_AVAILABLE_MEMORY_NVX`: the dedicated memory and the memory of the host that the
+/// card can use.
 const TOTAL: u32 = 0x9048;
-/// `GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX`: the free memory. Two further values count what the
-/// driver has evicted, which is not the slice's.
+/// `GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX`: the free memory. 0x904A and 0x904B count evictions
+/// and are not changed.
 const AVAILABLE: u32 = 0x9049;
 /// `GL_DEVICE_UUID_EXT`.
 const DEVICE_UUID: u32 = 0x9597;
+/// `GL_VERSION`.
+const VERSION: u32 = 0x1F02;
+/// `GL_EXTENSIONS`.
+const EXTENSIONS: u32 = 0x1F03;
+/// `GL_NUM_EXTENSIONS`.
+const NUM_EXTENSIONS: u32 = 0x821D;
 
 /// Our function for one of the driver's.
 pub(crate) fn entry(door: Door, function: Function) -> Option<*mut c_void> {
@@ -33,6 +40,8 @@ pub(crate) fn entry(door: Door, function: Function) -> Option<*mut c_void> {
         (Door::Glx, Function::Integers64) => computed(integers_64::<1> as *const ()),
         (Door::Egl, Function::Floats) => computed(floats::<0> as *const ()),
         (Door::Glx, Function::Floats) => computed(floats::<1> as *const ()),
+        (Door::Egl, Function::Doubles) => computed(doubles::<0> as *const ()),
+        (Door::Glx, Function::Doubles) => computed(doubles::<1> as *const ()),
         _ => return None,
     };
     Some(ours as *mut c_void)
@@ -81,12 +90,29 @@ unsafe extern "C" fn floats<const DOOR: usize>(name: u32, values: *mut f32) {
     if let Some(kib) = slices_own(door(DOOR), name) {
         #[expect(
             clippy::cast_precision_loss,
-            reason = "a float has 24 bits, as the driver's has"
+            reason = "the driver's numbers have it, too"
         )]
+        let kib = kib as f32;
         // SAFETY: the function's contract: room for one value.
-        unsafe {
-            values.write(kib as f32)
-        };
+        unsafe { values.write(kib) };
+    }
+}
+
+/// `glGetDoublev`.
+unsafe extern "C" fn doubles<const DOOR: usize>(name: u32, values: *mut f64) {
+    // SAFETY: the function reports numbers of this type.
+    let real = unsafe { opengl::get::<f64>(door(DOOR), Function::Doubles) };
+    let Some(real) = real else { return };
+    // SAFETY: the caller guarantees the function's contract.
+    unsafe { real(name, values) };
+    if let Some(kib) = slices_own(door(DOOR), name) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the driver's numbers have it, too"
+        )]
+        let kib = kib as f64;
+        // SAFETY: the function's contract: room for one value.
+        unsafe { values.write(kib) };
     }
 }
 
@@ -133,15 +159,55 @@ fn view(door: Door) -> Option<MemoryView> {
     vulkan::view(slice, &device, identity, total, Some(free))
 }
 
-/// The uuid of the context's device. OpenGL tells it only by an extension, so a slice of one device is
-/// not asked for it.
+/// The uuid of the context's device. OpenGL reports it only with GL_EXT_memory_object; without that, a
+/// slice that lists one device is taken to be about this one.
 fn uuid(door: Door, slice: &LoadedSlice) -> Option<[u8; 16]> {
-    if let Some(only) = slice.only() {
-        return Some(only.bytes);
+    if !has_memory_object(door) {
+        return slice.only().map(|only| only.bytes);
     }
-    let ask = opengl::bytes(door)?;
+    type GetBytes = unsafe extern "C" fn(u32, u32, *mut u8);
+    // SAFETY: the function of this name has this type.
+    let ask = unsafe { opengl::other::<GetBytes>(door, c"glGetUnsignedBytei_vEXT") }?;
     let mut bytes = [0; 16];
     // SAFETY: GL_EXT_memory_object's contract: room for 16 bytes; the context is current.
     unsafe { ask(DEVICE_UUID, 0, bytes.as_mut_ptr()) };
-    (bytes != [0; 16]).then_some(bytes)
+    Some(bytes)
+}
+
+/// Whether the context has GL_EXT_memory_object. A query that a context does not know would leave an
+/// error, which the program would find.
+fn has_memory_object(door: Door) -> bool {
+    const NAME: &[u8] = b"GL_EXT_memory_object";
+    type GetString = unsafe extern "C" fn(u32) -> *const c_char;
+    type GetStringAt = unsafe extern "C" fn(u32, u32) -> *const c_char;
+    // SAFETY: the function of this name has this type.
+    let Some(get) = (unsafe { opengl::other::<GetString>(door, c"glGetString") }) else {
+        return false;
+    };
+    let text = |name: *const c_char| {
+        // SAFETY: OpenGL returns null or a C string that lives as long as the context.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes())
+    };
+    // SAFETY: glGetString's contract; the context is current.
+    let version = text(unsafe { get(VERSION) }).unwrap_or_default();
+    let version = version.strip_prefix(b"OpenGL ES ").unwrap_or(version);
+    if matches!(version.first(), None | Some(b'0'..=b'2')) {
+        // SAFETY: as above; contexts before version 3 have one list.
+        let list = text(unsafe { get(EXTENSIONS) }).unwrap_or_default();
+        return list.split(|byte| *byte == b' ').any(|name| name == NAME);
+    }
+    // SAFETY: the function of this name has this type.
+    let get = unsafe { opengl::other::<GetStringAt>(door, c"glGetStringi") };
+    // SAFETY: the function reports integers of 32 bits.
+    let count = unsafe { opengl::get::<i32>(door, Function::Integers) };
+    let (Some(get), Some(count_of)) = (get, count) else {
+        return false;
+    };
+    let mut count = 0i32;
+    // SAFETY: glGetIntegerv's contract: room for one value.
+    unsafe { count_of(NUM_EXTENSIONS, &raw mut count) };
+    (0..u32::try_from(count).unwrap_or(0)).any(|at| {
+        // SAFETY: glGetStringi's contract: a number below the count.
+        text(unsafe { get(EXTENSIONS, at) }) == Some(NAME)
+    })
 }

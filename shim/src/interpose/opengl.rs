@@ -1,5 +1,5 @@
-//! The look-ups of OpenGL's functions. libglvnd takes one entry from each library of NVIDIA's driver by
-//! dlsym, `__egl_Main` or `__glx_Main`. It fills a table of functions, one of which returns OpenGL's.
+//! The look-ups of OpenGL's functions. libglvnd finds `__egl_Main` or `__glx_Main` in NVIDIA's libraries
+//! by dlsym. Either fills a table; the table's `getProcAddress` returns OpenGL's functions.
 //! Touches: the table that the driver has filled.
 //! Law: without a slice, the driver's entry itself is returned.
 
@@ -86,8 +86,8 @@ type Arguments = (u32, *const c_void, *mut c_void, *mut *mut c_void);
 unsafe fn fill(
     door: Door,
     (version, exports, vendor, imports): Arguments,
-    place: usize,
-    look_up: *const (),
+    index: usize,
+    replacement: *const (),
 ) -> u32 {
     let Some(real) = drivers::main(door) else {
         return 0;
@@ -97,14 +97,14 @@ unsafe fn fill(
     if filled == 0 || imports.is_null() {
         return filled;
     }
-    // SAFETY: the table has more entries than `place`, in every version of libglvnd's interface.
-    let entry = unsafe { imports.add(place) };
+    // SAFETY: the table has more entries than `index`, in every version of libglvnd's interface.
+    let entry = unsafe { imports.add(index) };
     // SAFETY: as above; the driver has filled it.
     let address = unsafe { entry.read() };
     if !address.is_null() {
         Function::GetProcAddress.learn(door, address);
         // SAFETY: as above; the table is the caller's own.
-        unsafe { entry.write(look_up as *mut c_void) };
+        unsafe { entry.write(replacement as *mut c_void) };
     }
     filled
 }

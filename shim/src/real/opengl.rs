@@ -1,14 +1,14 @@
 //! The real functions of NVIDIA's OpenGL libraries.
-//! Touches: atomics.
+//! Touches: atomics; the driver's look-up.
 //!
 //! libglvnd, which every distribution has between programs and OpenGL's drivers, loads one library of
 //! the driver for EGL and one for GLX. Each has functions of its own.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// The way by which a program reaches the driver.
+/// The window-system interface by which a program reaches the driver.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Door {
@@ -16,7 +16,7 @@ pub(crate) enum Door {
     Glx = 1,
 }
 
-/// A function that is called, and replaced except for the last one.
+/// A function of the driver that is replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Function {
@@ -30,8 +30,8 @@ pub(crate) enum Function {
     Integers64 = 3,
     /// `glGetFloatv`.
     Floats = 4,
-    /// `glGetUnsignedBytei_vEXT`, by which `GL_EXT_memory_object` reports the device's uuid.
-    Bytes = 5,
+    /// `glGetDoublev`.
+    Doubles = 5,
 }
 
 const FUNCTIONS: usize = 6;
@@ -45,18 +45,17 @@ pub(crate) type Main =
     unsafe extern "C" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> u32;
 /// The driver's look-up.
 pub(crate) type GetProcAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;
-/// `glGetIntegerv`, `glGetInteger64v` and `glGetFloatv`.
+/// `glGetIntegerv` and its variants for other types.
 pub(crate) type Get<T> = unsafe extern "C" fn(u32, *mut T);
-/// `glGetUnsignedBytei_vEXT`.
-pub(crate) type GetBytes = unsafe extern "C" fn(u32, u32, *mut u8);
 
 impl Function {
     /// The function with this name that is replaced.
     pub(crate) fn named(name: &[u8]) -> Option<Function> {
         match name {
             b"glGetIntegerv" => Some(Function::Integers),
-            b"glGetInteger64v" => Some(Function::Integers64),
+            b"glGetInteger64v" | b"glGetInteger64vEXT" => Some(Function::Integers64),
             b"glGetFloatv" => Some(Function::Floats),
+            b"glGetDoublev" => Some(Function::Doubles),
             _ => None,
         }
     }
@@ -104,14 +103,15 @@ pub(crate) unsafe fn get<T>(door: Door, function: Function) -> Option<Get<T>> {
     unsafe { core::mem::transmute::<*mut c_void, Option<Get<T>>>(function.known(door)) }
 }
 
-/// `glGetUnsignedBytei_vEXT`. The driver is asked for it when it is wanted first.
-pub(crate) fn bytes(door: Door) -> Option<GetBytes> {
-    if Function::Bytes.known(door).is_null() {
-        let ask = get_proc_address(door)?;
-        // SAFETY: the look-up's contract: a C string.
-        let found = unsafe { ask(c"glGetUnsignedBytei_vEXT".as_ptr()) };
-        Function::Bytes.learn(door, found);
-    }
-    // SAFETY: the function of this name has this type; None is the null pointer.
-    unsafe { core::mem::transmute::<*mut c_void, Option<GetBytes>>(Function::Bytes.known(door)) }
+/// Any other function, which the driver is asked for at each call. None: it has none of this name.
+///
+/// # Safety
+/// `F` is the type of a pointer to the function of this name.
+pub(crate) unsafe fn other<F: Copy>(door: Door, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let ask = get_proc_address(door)?;
+    // SAFETY: the look-up's contract: a C string.
+    let found = unsafe { ask(name.as_ptr()) };
+    // SAFETY: the caller guarantees the type, and the pointer is not null.
+    (!found.is_null()).then(|| unsafe { core::mem::transmute_copy(&found) })
 }

@@ -43,6 +43,7 @@ int main(int count, char **arguments)
     void (*integers)(unsigned, int *) = (void (*)(unsigned, int *))need(FIND("glGetIntegerv"), "glGetIntegerv");
     void (*floats)(unsigned, float *) = (void (*)(unsigned, float *))need(FIND("glGetFloatv"), "glGetFloatv");
     void (*longs)(unsigned, int64_t *) = (void (*)(unsigned, int64_t *))FIND("glGetInteger64v");
+    void (*doubles)(unsigned, double *) = (void (*)(unsigned, double *))FIND("glGetDoublev");
     unsigned (*error)(void) = (unsigned (*)(void))need(FIND("glGetError"), "glGetError");
     for (unsigned name = 0x9047; name <= 0x904B; name++) {
         int integer = -1;
@@ -50,9 +51,15 @@ int main(int count, char **arguments)
         int64_t wide = -1;
         integers(name, &integer);
         floats(name, &real);
+        double exact = -1;
         if (longs)
             longs(name, &wide);
-        printf("%x %d %.0f %lld\n", name, integer, real, (long long)wide);
+        /* OpenGL ES has no such function. */
+        if (doubles)
+            doubles(name, &exact);
+        else
+            exact = wide;
+        printf("%x %d %.0f %lld %.0f\n", name, integer, real, (long long)wide, exact);
     }
     /* GL_MAX_TEXTURE_SIZE, which no slice changes. */
     int other = 0;

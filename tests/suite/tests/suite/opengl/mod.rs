@@ -32,8 +32,8 @@ fn vendor(name: &str) -> tempfile::TempDir {
     folder
 }
 
-/// The values that the program prints: KiB by each of the three queries, for each of the five names.
-fn values(run: Run, vendor: &Path, library: &str) -> Vec<[u64; 3]> {
+/// The values that the program prints: KiB by each of the four queries, for each of the five names.
+fn values(run: Run, vendor: &Path, library: &str) -> Vec<[u64; 4]> {
     let run = run
         .env("__EGL_VENDOR_LIBRARY_FILENAMES", vendor.join("vendor.json"))
         .env("GALLIUM_DRIVER", "zink")
@@ -53,7 +53,7 @@ fn values(run: Run, vendor: &Path, library: &str) -> Vec<[u64; 3]> {
     );
     let numbers = |line: &&str| {
         let mut words = line.split(' ').skip(1).map(|word| word.parse().unwrap());
-        [(); 3].map(|()| words.next().unwrap())
+        [(); 4].map(|()| words.next().unwrap())
     };
     lines.iter().map(numbers).collect()
 }
@@ -65,7 +65,8 @@ const LIBRARIES: [&str; 4] = ["", "libOpenGL.so.0", "libGL.so.1", "libGLESv2.so.
 fn opengl_reports_the_slice_by_every_library_and_query() {
     let nvidia = vendor("libEGL_nvidia.so.0");
     for library in LIBRARIES {
-        // Mesa does not report the uuid of the simulated card, so that the slice lists its only one.
+        // Without the extension by which Mesa would report another uuid than the simulated card's, the
+        // only listed device counts.
         let listed = json!([{"uuid": "GPU-3090aaaa-1111-4222-8333-444455550000", "memory": GIB}]);
         let slice = Counted::with("rtx3090", &json!({"devices": listed}));
         let bare = slice.machine().place(Run::new(compile::c("opengl")));
@@ -74,11 +75,16 @@ fn opengl_reports_the_slice_by_every_library_and_query() {
         let mut worker = slice.worker();
         worker.must(&format!("alloc 0 {}", GIB / 4));
         let free = worker.free() >> 10;
-        let sliced = values(slice.run(compile::c("opengl")), nvidia.path(), library);
+        let run = slice.run(compile::c("opengl"));
+        let run = run.env("MESA_EXTENSION_OVERRIDE", "-GL_EXT_memory_object");
+        let sliced = values(run, nvidia.path(), library);
+        // A device that the slice does not list.
+        let other = values(slice.run(compile::c("opengl")), nvidia.path(), library);
+        assert_eq!(other, bare, "{library}");
         let total = GIB >> 10;
         assert_eq!(
             sliced[..3],
-            [[total; 3], [total; 3], [free; 3]],
+            [[total; 4], [total; 4], [free; 4]],
             "{library}"
         );
         // What the driver has evicted.
