@@ -43,7 +43,7 @@ impl Group {
         let has_devices = |names: &str| names.split(',').any(|name| name == "devices");
         match paths(&has_devices).flatten() {
             Some(path) => Some(Group::V1(root.join("devices").join(path))),
-            // Also where the controller of version 1 is mounted and the engine does not use it.
+            // On hybrid hosts, the engine may use only version 2.
             None => {
                 let path = paths(&|names: &str| names.is_empty())??;
                 let unified = root.join("unified");
@@ -58,14 +58,17 @@ impl Group {
     }
 
     /// Finds the cgroup of a container by its first process. None if the process shares its cgroup
-    /// with this one or with the host's first process: other programs would lose their GPUs.
+    /// with this one, with the process that has started it or with the host's first process: other
+    /// programs would lose their GPUs.
     pub(super) fn of_container(pid: i32) -> Option<Group> {
         let of = |pid: &str| {
             let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
             Group::in_text(&text, Path::new(ROOT))
         };
         let group = of(&pid.to_string())?;
-        let others = [of("self"), of("1")];
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+        let others = [of("self"), of("1"), of(parent)];
         let is_own = others
             .into_iter()
             .all(|other| other.as_ref() != Some(&group));
