@@ -131,7 +131,7 @@ pub struct SliceOptions {
     #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", help_heading = UNIFIED)]
     pub threshold: Vec<Threshold>,
 
-    /// The way to show the slice in /proc/meminfo: the preloaded library, or a mounted file, which static,
+    /// How /proc/meminfo shows the slice: by the preloaded library, or by a mounted file, which static,
     /// musl and Go programs read, too. Requires root [default: preload]
     #[arg(
         long,

@@ -6,6 +6,7 @@
 
 use super::query::apis::{self, Width};
 use super::query::row::Row;
+use super::verdict;
 use gpuslice_config::words::units::Bytes;
 use std::fmt;
 
@@ -102,6 +103,15 @@ pub(super) fn memory(
         None => used = used.map(|used| used.saturating_add(own)),
     }
     let mut free = reading.free;
+    if verdict::is_of_other_api(&asked.row) {
+        // Where the card has less free than the slice, FREE is what the driver has free, and Vulkan's
+        // driver counts that in another way than CUDA's.
+        return Some(Says::Memory {
+            total,
+            free: None,
+            used: None,
+        });
+    }
     if let (Some(said), Some(then), Some(now)) = (free, asked.beside, reference) {
         free = Some(moved(asked.width(), said, then, now));
         // Memory freed between the two moments is no longer used; the total is constant.

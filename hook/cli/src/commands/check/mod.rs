@@ -72,8 +72,8 @@ Without options, check queries the memory as any program that is started here wo
 `gpuslice run` or a container with a slice, it queries that slice. The verdict comes first. The
 table of answers follows if they disagree, or with --verbose.
 
-Vulkan and OpenCL are compared in a slice only: outside, they report a card by definitions of their
-own, which --verbose shows.
+The total of Vulkan and OpenCL is compared in a slice. Outside a slice, their definitions of a card's
+memory differ from CUDA's; --verbose shows their answers. Without Vulkan or OpenCL, check goes on.
 
 Routes:
 {}

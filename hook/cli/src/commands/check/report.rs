@@ -8,7 +8,7 @@ use super::query::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::unasked::Unasked;
-use super::verdict::{DeviceVerdict, Verdict, is_compared, judge};
+use super::verdict::{DeviceVerdict, Verdict, is_compared, is_of_other_api, judge};
 use crate::base::json;
 use crate::slice::current as current_slice;
 use gpuslice_config::slice::Slice;
@@ -153,8 +153,7 @@ impl Report {
     pub(super) fn consistent(&self) -> bool {
         let mut rows = self.rows();
         let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
-        let answers =
-            |row: &Row| row.error.is_none() && !apis::is_compared_in_slices_only(&row.api);
+        let answers = |row: &Row| row.error.is_none() && !is_of_other_api(row);
         none && rows.any(answers)
     }
 
@@ -241,14 +240,16 @@ fn not_loaded(survey: &Survey) -> Option<String> {
 /// Returns the note about answers during which the numbers kept changing.
 fn moving(survey: &Survey) -> Option<String> {
     let mut routes: Vec<&str> = Vec::new();
-    for asked in survey.asked.iter().filter(|asked| !asked.settled) {
+    let moved = survey.asked.iter().filter(|asked| !asked.settled);
+    // Of Vulkan and OpenCL, only the total is compared.
+    for asked in moved.filter(|asked| !is_of_other_api(&asked.row)) {
         if !routes.contains(&asked.row.route.as_str()) {
             routes.push(&asked.row.route);
         }
     }
     let routes = match routes.len() {
         0 => return None,
-        all if all == survey.shims.len() => "every route".to_owned(),
+        all if all == survey.routes().count() => "every route".to_owned(),
         _ => routes.join(", "),
     };
     Some(format!(
@@ -293,7 +294,9 @@ fn hidden(device: &DeviceVerdict, survey: &Survey) -> Option<String> {
     let visible = survey
         .asked
         .iter()
-        .any(|asked| asked.row.device == *uuid && !apis::is_nvml(&asked.row.api));
+        .map(|asked| &asked.row)
+        .filter(|row| row.device == *uuid)
+        .any(|row| !apis::is_nvml(&row.api) && !is_of_other_api(row));
     (!visible).then(|| format!("{uuid}: CUDA does not list this device, so only NVML was queried"))
 }
 

@@ -9,7 +9,7 @@ use super::query::lookup;
 use super::query::routes::{self, Route};
 use super::query::row::{Event, NoContext, Reading, Row, Skipped};
 use super::timeout::Timeout;
-use super::verdict::NO_DEVICE;
+use super::verdict::{NO_DEVICE, is_of_other_api};
 use crate::driver::ask::QUIET;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -93,6 +93,12 @@ impl Survey {
         Ok(survey)
     }
 
+    /// Returns the routes that ran and query CUDA or NVML.
+    pub(super) fn routes(&self) -> impl Iterator<Item = &'static str> {
+        let all = self.shims.iter().map(|(route, _)| *route);
+        all.filter(|route| !Route::parse(route).is_ok_and(Route::is_other_api))
+    }
+
     fn has(&self, library: &str) -> bool {
         !self.missing.contains_key(library)
     }
@@ -117,7 +123,7 @@ impl Survey {
         }
         // Vulkan and OpenCL alone are no basis for a comparison.
         let mut asked = self.asked.iter();
-        if asked.any(|asked| !apis::is_compared_in_slices_only(&asked.row.api)) {
+        if asked.any(|asked| !is_of_other_api(&asked.row)) {
             return None;
         }
         let refusals: Vec<String> = LIBRARIES

@@ -122,8 +122,9 @@ impl<'a> Unasked<'a> {
     fn sentence(&self, failure: &FailedCall) -> String {
         let device = failure.device.as_ref();
         let device = device.map_or(String::new(), |device| format!("{device}: "));
-        let all = self.survey.shims.iter().map(|(route, _)| *route);
-        let others: Vec<&str> = all
+        let others: Vec<&str> = self
+            .survey
+            .routes()
             .filter(|route| !failure.routes.iter().any(|known| known == route))
             .collect();
         let routes = match others.len() {

@@ -6,6 +6,7 @@
 use super::answers::{AskedRow, Says, SetAside, agree, integrated, memory, set_aside};
 use super::attribution::sentence;
 use super::query::apis::{self, Width};
+use super::query::routes::Route;
 use super::query::row::Row;
 use gpuslice_config::slice::{DeviceSlice, Slice, Total};
 use gpuslice_config::words::units::Bytes;
@@ -46,13 +47,22 @@ pub(super) struct Verdict {
 /// The device name in a row if no device could be queried.
 pub(super) const NO_DEVICE: &str = "*";
 
-/// Checks whether an answer is compared with the others.
+/// Checks whether an answer is compared with the others. Outside a slice, Vulkan's and OpenCL's are not.
+/// A route of theirs that crashes there is no fault of CUDA's or NVML's: any vendor's driver may do so.
 pub(super) fn is_compared(row: &Row, slice: Option<&Slice>) -> bool {
     let is_limited = || {
         let uuid = row.device.parse().ok();
-        uuid.and_then(|uuid| slice?.device(uuid)).is_some()
+        match row.device.as_str() {
+            NO_DEVICE => slice.is_some(),
+            _ => uuid.and_then(|uuid| slice?.device(uuid)).is_some(),
+        }
     };
-    !apis::is_compared_in_slices_only(&row.api) || is_limited()
+    !is_of_other_api(row) || is_limited()
+}
+
+/// Checks whether an answer is Vulkan's or OpenCL's.
+pub(super) fn is_of_other_api(row: &Row) -> bool {
+    Route::parse(&row.route).is_ok_and(Route::is_other_api)
 }
 
 /// Judges the answers.
@@ -77,7 +87,7 @@ pub(super) fn judge(asked: &[AskedRow], slice: Option<&Slice>) -> Verdict {
         verdict.devices.push(judged);
     }
     for row in asked.iter().map(|asked| &asked.row) {
-        if row.device == NO_DEVICE {
+        if row.device == NO_DEVICE && is_compared(row, slice) {
             let why = row.error.as_deref().unwrap_or("no answer");
             let sentence = format!("{} by {}: {why}", row.api, row.route);
             verdict.disagreements.push(sentence);
@@ -102,7 +112,7 @@ impl<'a> Device<'a> {
         let rows = || {
             let rows = asked.iter().enumerate();
             rows.filter(|(_, asked)| {
-                let is_compared = limited || !apis::is_compared_in_slices_only(&asked.row.api);
+                let is_compared = limited || !is_of_other_api(&asked.row);
                 asked.row.device == uuid && is_compared
             })
         };

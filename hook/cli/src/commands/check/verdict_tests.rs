@@ -5,7 +5,7 @@
 )]
 
 use super::*;
-use crate::commands::check::query::apis::{APIS, is_compared_in_slices_only, is_nvml};
+use crate::commands::check::query::apis::{APIS, Family, is_nvml};
 use crate::commands::check::query::row::{Reading, Row};
 use gpuslice_config::slice::parse;
 use gpuslice_config::words::units::{GIB, MIB};
@@ -86,7 +86,7 @@ const ROUTES: [&str; 2] = ["dlsym-local", "dlmopen"];
 fn truth(total: u64, free: u64) -> Vec<AskedRow> {
     let by_route = |route| {
         APIS.iter()
-            .filter(|api| !is_compared_in_slices_only(api.name))
+            .filter(|api| !matches!(api.family, Family::Vulkan | Family::OpenCl))
             .map(move |api| asked(api.name, route, total, free))
     };
     ROUTES.into_iter().flat_map(by_route).collect()
@@ -345,6 +345,12 @@ fn vulkan_and_opencl_are_compared_in_a_slice_only() {
         assert_eq!(faults(&rows(8 * GIB), Some(&slice)), 0);
         assert_eq!(faults(&rows(24 * GIB), Some(&slice)), 1);
         assert_eq!(faults(&rows(24 * GIB), None), 0);
+        // A driver that crashes is no fault outside a slice.
+        let mut crashed = rows(8 * GIB);
+        crashed[1].row.device = NO_DEVICE.to_owned();
+        crashed[1].row.error = Some("crashed (SIGSEGV)".to_owned());
+        assert_eq!(faults(&crashed, Some(&slice)), 1);
+        assert_eq!(faults(&crashed, None), 0);
         // A device that only this API lists is not judged outside a slice.
         assert_eq!(judge(&rows(24 * GIB)[1..], None).devices, []);
     }

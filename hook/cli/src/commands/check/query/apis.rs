@@ -201,13 +201,6 @@ pub(crate) fn is_nvml(api: &str) -> bool {
     api.starts_with("nvml")
 }
 
-/// Checks whether the function with that name belongs to Vulkan or OpenCL. Outside a slice, these
-/// report a card by definitions of their own, so their answers are not compared.
-pub(crate) fn is_compared_in_slices_only(api: &str) -> bool {
-    APIS.iter()
-        .any(|known| known.name == api && matches!(known.family, Family::Vulkan | Family::OpenCl))
-}
-
 /// The CUDA driver's library.
 pub(crate) const CUDA: &str = "libcuda.so.1";
 /// NVML's library.

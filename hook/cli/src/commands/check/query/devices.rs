@@ -198,7 +198,7 @@ fn nvml_text(opened: &Opened, export: &'static str, handle: *mut c_void) -> Resu
 }
 
 /// A text that a driver has written into a zeroed array.
-pub(super) fn text_of(text: &[c_char]) -> String {
+fn text_of(text: &[c_char]) -> String {
     // SAFETY: the array is zeroed and one byte longer than the length that the driver was given.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     text.to_string_lossy().into_owned()

@@ -3,7 +3,7 @@
 
 use super::abi::call;
 use super::apis::QueryTarget;
-use super::devices::{ListedDevice, text_of};
+use super::devices::ListedDevice;
 use super::dl::{self, Handle, Symbol};
 use super::row::Reading;
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
@@ -13,6 +13,8 @@ use std::ptr::{NonNull, null_mut};
 
 /// The number that PCI gives to NVIDIA.
 const NVIDIA: u32 = 0x10DE;
+/// `CL_PLATFORM_VENDOR`.
+const PLATFORM_VENDOR: u32 = 0x0903;
 /// `CL_DEVICE_TYPE_ALL`.
 const ALL: u64 = 0xFFFF_FFFF;
 /// `CL_DEVICE_VENDOR_ID`.
@@ -98,6 +100,14 @@ impl Functions {
 pub(crate) fn devices(from: Functions) -> Result<(Option<Symbol>, Vec<ListedDevice>), String> {
     let (mut devices, mut ask) = (Vec::new(), None);
     for platform in from.platforms()? {
+        // PoCL has devices of NVIDIA, too.
+        let about = from.of(platform, c"clGetPlatformInfo", 1)?;
+        let mut vendor = [0u8; 256];
+        if get(about, platform, PLATFORM_VENDOR, &mut vendor).is_err()
+            || !vendor.starts_with(b"NVIDIA")
+        {
+            continue;
+        }
         let list = from.of(platform, c"clGetDeviceIDs", 2)?;
         let info = from.of(platform, c"clGetDeviceInfo", 3)?;
         let (mut found, mut count) = ([null_mut::<c_void>(); MOST], 0u32);
@@ -121,8 +131,9 @@ pub(crate) fn devices(from: Functions) -> Result<(Option<Symbol>, Vec<ListedDevi
             if !has_uuid {
                 continue;
             }
-            let mut name = [0 as c_char; 256];
-            let named = get(info, device, NAME, &mut name).is_ok();
+            let mut name = [0u8; 256];
+            let _ = get(info, device, NAME, &mut name);
+            let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
             let uuid = DeviceUuid {
                 kind: DeviceKind::Gpu,
                 bytes: uuid,
@@ -130,7 +141,7 @@ pub(crate) fn devices(from: Functions) -> Result<(Option<Symbol>, Vec<ListedDevi
             devices.push(ListedDevice {
                 handle: device,
                 uuid,
-                name: if named { text_of(&name) } else { String::new() },
+                name: name.to_string_lossy().into_owned(),
             });
             ask = Some(info);
         }
@@ -138,7 +149,7 @@ pub(crate) fn devices(from: Functions) -> Result<(Option<Symbol>, Vec<ListedDevi
     Ok((ask, devices))
 }
 
-/// Calls `clGetDeviceInfo` for a value of a fixed size; a text may be shorter.
+/// Calls `clGetDeviceInfo` or `clGetPlatformInfo` for a value of a fixed size; a text may be shorter.
 fn get<T>(info: Symbol, device: *mut c_void, what: u32, value: &mut T) -> Result<(), String> {
     let code = call!(
         info,

@@ -76,10 +76,10 @@ const ROUTES: [Described; 26] = [
     (Route::Cudart11, "cudart-11", "libcudart.so.11.0"),
     (Route::Cudart12, "cudart-12", "libcudart.so.12"),
     (Route::Cudart13, "cudart-13", "libcudart.so.13"),
-    (Route::VulkanLoader, "vulkan-loader", "Vulkan by its loader, libvulkan.so.1: llama.cpp, ncnn"),
-    (Route::VulkanDriver, "vulkan-driver", "Vulkan by NVIDIA's driver, without the loader"),
-    (Route::OpenClLoader, "opencl-loader", "OpenCL by a loader, libOpenCL.so.1: clinfo, pyopencl"),
-    (Route::OpenClDriver, "opencl-driver", "OpenCL by NVIDIA's driver, without a loader"),
+    (Route::VulkanLoader, "vulkan-loader", "Vulkan through the loader, libvulkan.so.1: llama.cpp, ncnn"),
+    (Route::VulkanDriver, "vulkan-driver", "NVIDIA's Vulkan driver, without the loader"),
+    (Route::OpenClLoader, "opencl-loader", "OpenCL through a loader, libOpenCL.so.1: clinfo, pyopencl"),
+    (Route::OpenClDriver, "opencl-driver", "NVIDIA's OpenCL driver, without a loader"),
 ];
 
 /// Returns all routes.

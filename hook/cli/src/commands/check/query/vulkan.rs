@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 
 /// The number that PCI gives to NVIDIA.
 const NVIDIA: u32 = 0x10DE;
+/// The id of a driver that does not fill it in.
+const UNNAMED: vk::DriverId = vk::DriverId::from_raw(0);
 /// The names of the driver, with a display's libraries and without.
 const DRIVERS: [&CStr; 2] = [c"libGLX_nvidia.so.0", c"libEGL_nvidia.so.0"];
 
@@ -54,11 +56,16 @@ pub(crate) fn devices(entry: Symbol) -> Result<(Option<Symbol>, Vec<ListedDevice
     let mut devices = Vec::new();
     for device in listed {
         let mut ids = vk::PhysicalDeviceIDProperties::default();
-        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut ids);
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default()
+            .push_next(&mut ids)
+            .push_next(&mut driver);
         // SAFETY: the device is one of the instance's, and the structs live during the call.
         unsafe { instance.get_physical_device_properties2(device, &mut properties) };
         let properties = properties.properties;
-        if properties.vendor_id != NVIDIA {
+        // Mesa has drivers for NVIDIA's cards, too. An old driver does not name itself.
+        let is_nvidias = matches!(driver.driver_id, vk::DriverId::NVIDIA_PROPRIETARY | UNNAMED);
+        if properties.vendor_id != NVIDIA || !is_nvidias {
             continue;
         }
         let uuid = DeviceUuid {
