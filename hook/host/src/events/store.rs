@@ -120,10 +120,12 @@ impl Store {
         let Ok(_lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else {
             return Ok(());
         };
-        let (now, full) = (
-            fs::symlink_metadata(self.folder.join(FILE))?,
-            full.metadata()?,
-        );
+        let now = match fs::symlink_metadata(self.folder.join(FILE)) {
+            // Another writer has renamed it, and no line was written since.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            now => now?,
+        };
+        let full = full.metadata()?;
         if (now.dev(), now.ino()) != (full.dev(), full.ino()) {
             return Ok(());
         }
