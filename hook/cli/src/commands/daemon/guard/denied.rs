@@ -80,6 +80,11 @@ impl Denied {
         }
     }
 
+    /// Whether a container cannot open GPUs.
+    pub(super) fn is_any(&self) -> bool {
+        !self.containers.is_empty()
+    }
+
     fn refuse(&mut self, group: Group, majors: &[u32], suspect: &Suspect) -> io::Result<()> {
         if self.containers.contains_key(&group) {
             return Ok(());

@@ -266,6 +266,10 @@ impl Survey {
         if is_short || self.cases.is_waiting(highest) {
             return true;
         }
+        // A container gets its GPUs back after several snapshots.
+        if self.denied.is_any() && age >= IDLE {
+            return true;
+        }
         let slack = self.settings.slack.get();
         let (snapshot, ledgers) = (&mut self.snapshot, &mut self.ledgers);
         if self.settings.bypass.is_some() && self.cheap.has_grown(snapshot, ledgers, slack) {
