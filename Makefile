@@ -43,8 +43,6 @@ picture: build ## packaging/picture.svg: what the first part of the demo prints 
 	python3 tests/demo/picture.py packaging/picture.svg
 	$(CARGO) test --locked -p gpuslice --test cli -- top::picture --ignored
 
-# Tests wait more than they compute: with two threads for each processor, they take half the time.
-test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
