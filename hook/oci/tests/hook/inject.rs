@@ -2,6 +2,7 @@
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root, patience, text};
+use gpuslice_test_programs::write_program;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Output};
@@ -311,7 +312,7 @@ fn a_list_of_gpus_that_is_not_there_is_made_first() {
         list.display(),
         said = said.display()
     );
-    fs::write(&command, script).unwrap();
+    write_program(&command, script);
     let allow = |mode| fs::set_permissions(&command, fs::Permissions::from_mode(mode)).unwrap();
     host.policy(&format!("command = {:?}", command.display().to_string()));
     // A container that requests no slice does not wait for the driver.
@@ -348,8 +349,7 @@ fn a_driver_that_hangs_keeps_nobody_waiting_for_long() {
         "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $! > {}\nwhile :; do wait; done\n",
         pid.display()
     );
-    fs::write(&command, script).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&command, script);
     host.policy(&format!("command = {:?}", command.display().to_string()));
     host.asking("none", &[]).is_given_its_slice();
     assert!(

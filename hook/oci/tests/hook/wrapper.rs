@@ -2,9 +2,10 @@
 //! behaves as in runc.
 //! Touches: runc (tests/setup.sh installs it), as root; folders of its own.
 use crate::support::patience;
+use gpuslice_test_programs::{copy_program, write_program};
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -53,7 +54,7 @@ impl Host {
         ] {
             fs::create_dir_all(host.path(folder)).unwrap();
         }
-        fs::copy(built(), host.path("bundle/rootfs/program")).unwrap();
+        copy_program(&built(), &host.path("bundle/rootfs/program"));
         symlink(built(), host.path("gpuslice-runtime")).unwrap();
         let library = built().with_file_name("libgpuslice.so");
         fs::copy(library, host.path("usr/lib/gpuslice/libgpuslice.so")).unwrap();
@@ -309,8 +310,7 @@ fn the_driver_is_told_of_the_containers_own_cgroup() {
         "#!/bin/sh\nfor word; do echo \"$word\"; done > {0}\ncat \"$3/cgroup.procs\" >> {0}\nenv >> {0}\n",
         told.display()
     );
-    fs::write(&command, script).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&command, script);
     let devices = host.path("run/gpuslice/devices.json");
     let list = fs::read_to_string(&devices).unwrap();
     fs::write(
@@ -401,8 +401,7 @@ fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
         ),
     ];
     for (path, text) in scripts {
-        fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(path, format!("#!/bin/sh\n{text}\n"));
     }
     let file = host.path("bundle/config.json");
     let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -429,8 +428,7 @@ fn below_another_wrapper_its_prestart_hook_runs_before_ours() {
 /// Writes a script that stands in for a runtime, in the host's folder.
 fn script(host: &Host, name: &str, text: &str) -> PathBuf {
     let path = host.path(name);
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, format!("#!/bin/sh\n{text}\n"));
     path
 }
 

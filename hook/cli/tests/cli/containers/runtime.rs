@@ -4,7 +4,7 @@
 use crate::support::{Installation, told};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -30,8 +30,7 @@ fn tools() -> PathBuf {
 
 fn program(name: &str, script: &str) {
     let file = tools().join(name);
-    fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    gpuslice_test_programs::write_program(&file, format!("#!/bin/sh\n{script}\n"));
 }
 
 /// Makes a folder of configuration files.

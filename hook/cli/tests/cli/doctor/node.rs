@@ -2,6 +2,7 @@
 
 use super::bench::{HERE, Said, asked, doctor, is_root, mode};
 use crate::support::Home;
+use gpuslice_test_programs::{copy_program, write_program};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -34,8 +35,11 @@ impl Node {
         let file = self.root.path().join(path);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let text = text.replace("ROOT", &self.root.path().display().to_string());
+        if path.contains("bin/") {
+            return write_program(&file, text);
+        }
         fs::write(&file, text).unwrap();
-        mode(&file, if path.contains("bin/") { 0o755 } else { 0o644 });
+        mode(&file, 0o644);
     }
 
     fn doctor(&self) -> Said {
@@ -357,7 +361,7 @@ fn a_host_without_room_for_a_ledger_is_the_cause() {
 fn a_host_without_the_library_is_the_cause() {
     let place = super::bench::folder();
     let gpuslice = place.path().join("gpuslice");
-    fs::copy(HERE.executable(), &gpuslice).unwrap();
+    copy_program(&HERE.executable(), &gpuslice);
     fs::write(place.path().join("libgpuslice.so"), "text").unwrap();
     let home = Home::new();
     let said = asked(|| {

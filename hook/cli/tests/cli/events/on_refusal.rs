@@ -61,8 +61,8 @@ fn a_relative_path_is_that_of_the_callers_folder() {
     let home = Home::new();
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("tell-me.sh");
-    fs::write(&script, "#!/bin/sh\necho $GPUSLICE_EVENT_SLICE >said\n").unwrap();
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let text = "#!/bin/sh\necho $GPUSLICE_EVENT_SLICE >said\n";
+    gpuslice_test_programs::write_program(&script, text);
     let options = ["--sim=rtx3090", "--memory=4GiB", "--name=llama"];
     let options = [&options[..], &["--on-refusal", "./tell-me.sh"]].concat();
     let mut command = HERE.run(&options, "echo $GPUSLICE_CONFIG; read line");

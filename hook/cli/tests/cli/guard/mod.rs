@@ -70,7 +70,8 @@ impl Guard {
         let _ = fs::create_dir(&folder);
         let daemon = folder.join("gpusliced");
         let _ = fs::remove_file(&daemon);
-        fs::copy(crate::support::built().join("release/gpuslice"), &daemon).unwrap();
+        let built = crate::support::built().join("release/gpuslice");
+        gpuslice_test_programs::copy_program(&built, &daemon);
         Guard::of_executable(&daemon, machine, config, meminfo)
     }
 

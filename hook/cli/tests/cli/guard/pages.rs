@@ -233,7 +233,7 @@ fn times(count: usize) -> Vec<Duration> {
     let machine = Machine::new(&HERE, "rtx3090");
     let name = format!("slow{}", std::process::id());
     let program = folder.path().join(&name);
-    fs::copy("/bin/sleep", &program).unwrap();
+    gpuslice_test_programs::copy_program(Path::new("/bin/sleep"), &program);
     let mut times = Vec::new();
     while times.len() < count {
         // One for each batch, which takes half a minute: `spawn` ends a program after two.

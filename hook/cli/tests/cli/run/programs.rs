@@ -1,6 +1,7 @@
 //! `gpuslice run` names programs that it cannot put into a slice before they start.
 
 use crate::support::{Installation, told};
+use gpuslice_test_programs::write_program;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -83,14 +84,13 @@ fn a_program_of_another_libc_or_another_width_is_named() {
     let narrow = folder.path().join("narrow");
     let mut bytes = fs::read(&musl).unwrap();
     bytes[4] = 1;
-    fs::write(&narrow, &bytes).unwrap();
-    fs::set_permissions(&narrow, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&narrow, &bytes);
     named(
         &narrow,
         &format!("{} is a 32-bit program{ALONE}", narrow.display()),
     );
     (bytes[4], bytes[18]) = (2, 243);
-    fs::write(&narrow, &bytes).unwrap();
+    write_program(&narrow, &bytes);
     let machine = "is built for another kind of processor";
     named(&narrow, &format!("{} {machine}{ALONE}", narrow.display()));
 }
@@ -104,8 +104,7 @@ fn a_script_is_followed_to_the_program_that_interprets_it() {
         format!("#!{} -x\n", interpreter.display()),
         "#!/usr/bin/env interpreter\n".to_owned(),
     ] {
-        fs::write(&script, line).unwrap();
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&script, line);
         let mut command = HERE.gpuslice();
         let path = format!(
             "{}:{}",

@@ -226,7 +226,8 @@ fn a_jupyter_kernel_gets_its_slice_from_the_member_env() {
 fn a_slurm_task_gets_its_slice_from_the_prolog_and_the_step_owns_it() {
     let place = place();
     let daemon = place.folder.path().join("slurmstepd");
-    fs::copy(Path::new("/bin/bash").canonicalize().unwrap(), &daemon).unwrap();
+    let bash = Path::new("/bin/bash").canonicalize().unwrap();
+    gpuslice_test_programs::copy_program(&bash, &daemon);
     let prolog = r#"#!/bin/sh
 echo "print starting"
 "$G" env notebook --sim rtx3090 --file "$FILE" --format slurm

@@ -166,7 +166,7 @@ fn a_slice_file_that_may_not_be_read_is_refused() {
     }
     let (shim, program) = (folder.join("libgpuslice.so"), folder.join("linked-cuda"));
     fs::copy(place::shim(), &shim).unwrap();
-    fs::copy(linked_cuda(), &program).unwrap();
+    gpuslice_test_programs::copy_program(&linked_cuda(), &program);
     fs::copy(
         place::sim().join("libcuda.so.1"),
         folder.join("libcuda.so.1"),

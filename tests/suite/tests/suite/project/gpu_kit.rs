@@ -226,9 +226,7 @@ fn a_run_ends_in_time_whatever_its_checks_do() {
 fn a_python_that_is_too_old_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let old = folder.path().join("python");
-    fs::write(&old, "#!/bin/sh\nexit 1\n").unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&old, mode).unwrap();
+    gpuslice_test_programs::write_program(&old, "#!/bin/sh\nexit 1\n");
     let run = Command::new(script("run.sh"))
         .env("PYTHON", &old)
         .output()
