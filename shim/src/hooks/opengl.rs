@@ -30,89 +30,74 @@ const EXTENSIONS: u32 = 0x1F03;
 /// `GL_NUM_EXTENSIONS`.
 const NUM_EXTENSIONS: u32 = 0x821D;
 
+/// A type in which OpenGL reports numbers.
+trait Number: Copy {
+    /// The query that reports numbers of this type.
+    const QUERY: Function;
+    /// The nearest number of this type.
+    fn of(kib: u64) -> Self;
+}
+
+impl Number for i32 {
+    const QUERY: Function = Function::Integers;
+    fn of(kib: u64) -> i32 {
+        i32::try_from(kib).unwrap_or(i32::MAX)
+    }
+}
+
+impl Number for i64 {
+    const QUERY: Function = Function::Integers64;
+    fn of(kib: u64) -> i64 {
+        i64::try_from(kib).unwrap_or(i64::MAX)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the driver's numbers have it, too"
+)]
+impl Number for f32 {
+    const QUERY: Function = Function::Floats;
+    fn of(kib: u64) -> f32 {
+        kib as f32
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the driver's numbers have it, too"
+)]
+impl Number for f64 {
+    const QUERY: Function = Function::Doubles;
+    fn of(kib: u64) -> f64 {
+        kib as f64
+    }
+}
+
 /// Our function for one of the driver's.
-pub(crate) fn entry(door: Door, function: Function) -> Option<*mut c_void> {
+pub(crate) fn entry<const DOOR: usize>(function: Function) -> Option<*mut c_void> {
     use core::hint::black_box as computed;
-    let ours = match (door, function) {
-        (Door::Egl, Function::Integers) => computed(integers::<0> as *const ()),
-        (Door::Glx, Function::Integers) => computed(integers::<1> as *const ()),
-        (Door::Egl, Function::Integers64) => computed(integers_64::<0> as *const ()),
-        (Door::Glx, Function::Integers64) => computed(integers_64::<1> as *const ()),
-        (Door::Egl, Function::Floats) => computed(floats::<0> as *const ()),
-        (Door::Glx, Function::Floats) => computed(floats::<1> as *const ()),
-        (Door::Egl, Function::Doubles) => computed(doubles::<0> as *const ()),
-        (Door::Glx, Function::Doubles) => computed(doubles::<1> as *const ()),
-        _ => return None,
+    let ours = match function {
+        Function::Integers => computed(query::<i32, DOOR> as *const ()),
+        Function::Integers64 => computed(query::<i64, DOOR> as *const ()),
+        Function::Floats => computed(query::<f32, DOOR> as *const ()),
+        Function::Doubles => computed(query::<f64, DOOR> as *const ()),
+        Function::Main | Function::GetProcAddress => return None,
     };
     Some(ours as *mut c_void)
 }
 
-const fn door(number: usize) -> Door {
-    match number {
-        0 => Door::Egl,
-        _ => Door::Glx,
-    }
-}
-
-/// `glGetIntegerv`.
-unsafe extern "C" fn integers<const DOOR: usize>(name: u32, values: *mut i32) {
-    // SAFETY: the function reports integers of 32 bits.
-    let real = unsafe { opengl::get::<i32>(door(DOOR), Function::Integers) };
+/// `glGetIntegerv`, `glGetInteger64v`, `glGetFloatv` and `glGetDoublev`.
+unsafe extern "C" fn query<T: Number, const DOOR: usize>(name: u32, values: *mut T) {
+    let door = Door::numbered(DOOR);
+    // SAFETY: the query reports numbers of this type.
+    let real = unsafe { opengl::get::<T>(door, T::QUERY) };
     let Some(real) = real else { return };
     // SAFETY: the caller guarantees the function's contract.
     unsafe { real(name, values) };
-    if let Some(kib) = slices_own(door(DOOR), name) {
+    if let Some(kib) = slices_own(door, name) {
         // SAFETY: the function's contract: room for one value.
-        unsafe { values.write(i32::try_from(kib).unwrap_or(i32::MAX)) };
-    }
-}
-
-/// `glGetInteger64v`.
-unsafe extern "C" fn integers_64<const DOOR: usize>(name: u32, values: *mut i64) {
-    // SAFETY: the function reports integers of 64 bits.
-    let real = unsafe { opengl::get::<i64>(door(DOOR), Function::Integers64) };
-    let Some(real) = real else { return };
-    // SAFETY: the caller guarantees the function's contract.
-    unsafe { real(name, values) };
-    if let Some(kib) = slices_own(door(DOOR), name) {
-        // SAFETY: the function's contract: room for one value.
-        unsafe { values.write(i64::try_from(kib).unwrap_or(i64::MAX)) };
-    }
-}
-
-/// `glGetFloatv`.
-unsafe extern "C" fn floats<const DOOR: usize>(name: u32, values: *mut f32) {
-    // SAFETY: the function reports numbers of this type.
-    let real = unsafe { opengl::get::<f32>(door(DOOR), Function::Floats) };
-    let Some(real) = real else { return };
-    // SAFETY: the caller guarantees the function's contract.
-    unsafe { real(name, values) };
-    if let Some(kib) = slices_own(door(DOOR), name) {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "the driver's numbers have it, too"
-        )]
-        let kib = kib as f32;
-        // SAFETY: the function's contract: room for one value.
-        unsafe { values.write(kib) };
-    }
-}
-
-/// `glGetDoublev`.
-unsafe extern "C" fn doubles<const DOOR: usize>(name: u32, values: *mut f64) {
-    // SAFETY: the function reports numbers of this type.
-    let real = unsafe { opengl::get::<f64>(door(DOOR), Function::Doubles) };
-    let Some(real) = real else { return };
-    // SAFETY: the caller guarantees the function's contract.
-    unsafe { real(name, values) };
-    if let Some(kib) = slices_own(door(DOOR), name) {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "the driver's numbers have it, too"
-        )]
-        let kib = kib as f64;
-        // SAFETY: the function's contract: room for one value.
-        unsafe { values.write(kib) };
+        unsafe { values.write(T::of(kib)) };
     }
 }
 

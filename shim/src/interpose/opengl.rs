@@ -14,11 +14,6 @@ use crate::real::opengl::{self as drivers, Door, Function};
 use crate::real::vulkan;
 use crate::slice;
 
-/// The place of `getProcAddress` in `__EGLapiImports` and in `__GLXapiImports` (libglvnd's
-/// libeglabi.h and libglxabi.h).
-const LOOK_UP_OF_EGL: usize = 3;
-const LOOK_UP_OF_GLX: usize = 1;
-
 /// The result of `dlsym` for `__egl_Main` and `__glx_Main`. None: the call is libc's.
 #[cold]
 #[inline(never)]
@@ -34,84 +29,53 @@ pub(super) fn of_driver(handle: *mut c_void, name: &CStr, dlsym: Dlsym) -> Optio
     }
     // Opaque to the optimiser, which would build a table of addresses.
     let (door, ours) = match name.to_bytes() == b"__egl_Main" {
-        true => (Door::Egl, core::hint::black_box(egl_main as *const ())),
-        false => (Door::Glx, core::hint::black_box(glx_main as *const ())),
+        true => (Door::Egl, core::hint::black_box(main::<EGL> as *const ())),
+        false => (Door::Glx, core::hint::black_box(main::<GLX> as *const ())),
     };
     Function::Main.learn(door, address);
     Some(ours as *mut c_void)
 }
 
-unsafe extern "C" fn egl_main(
+const EGL: usize = Door::Egl as usize;
+const GLX: usize = Door::Glx as usize;
+
+/// `__egl_Main` and `__glx_Main`: lets the driver fill the table, and replaces the table's look-up.
+unsafe extern "C" fn main<const DOOR: usize>(
     version: u32,
     exports: *const c_void,
     vendor: *mut c_void,
     imports: *mut *mut c_void,
 ) -> u32 {
-    let look_up = core::hint::black_box(get_proc_address::<{ Door::Egl as usize }> as *const ());
-    // SAFETY: the caller guarantees __egl_Main's contract.
-    unsafe {
-        fill(
-            Door::Egl,
-            (version, exports, vendor, imports),
-            LOOK_UP_OF_EGL,
-            look_up,
-        )
-    }
-}
-
-unsafe extern "C" fn glx_main(
-    version: u32,
-    exports: *const c_void,
-    vendor: *mut c_void,
-    imports: *mut *mut c_void,
-) -> u32 {
-    let look_up = core::hint::black_box(get_proc_address::<{ Door::Glx as usize }> as *const ());
-    // SAFETY: the caller guarantees __glx_Main's contract.
-    unsafe {
-        fill(
-            Door::Glx,
-            (version, exports, vendor, imports),
-            LOOK_UP_OF_GLX,
-            look_up,
-        )
-    }
-}
-
-type Arguments = (u32, *const c_void, *mut c_void, *mut *mut c_void);
-
-/// Lets the driver fill the table, and replaces its look-up.
-///
-/// # Safety
-/// The caller guarantees the contract of the door's entry for these arguments.
-unsafe fn fill(
-    door: Door,
-    (version, exports, vendor, imports): Arguments,
-    index: usize,
-    replacement: *const (),
-) -> u32 {
+    let door = Door::numbered(DOOR);
     let Some(real) = drivers::main(door) else {
         return 0;
     };
-    // SAFETY: the caller guarantees the contract.
+    // SAFETY: the caller guarantees the contract of the driver's entry.
     let filled = unsafe { real(version, exports, vendor, imports) };
     if filled == 0 || imports.is_null() {
         return filled;
     }
-    // SAFETY: the table has more entries than `index`, in every version of libglvnd's interface.
-    let entry = unsafe { imports.add(index) };
+    // `getProcAddress` in `__EGLapiImports` (libglvnd's libeglabi.h) and `__GLXapiImports` (libglxabi.h).
+    let place = match door {
+        Door::Egl => 3,
+        Door::Glx => 1,
+    };
+    // SAFETY: the table has more entries than this, in every version of libglvnd's interface.
+    let entry = unsafe { imports.add(place) };
     // SAFETY: as above; the driver has filled it.
     let address = unsafe { entry.read() };
     if !address.is_null() {
         Function::GetProcAddress.learn(door, address);
+        let ours = core::hint::black_box(get_proc_address::<DOOR> as *const ());
         // SAFETY: as above; the table is the caller's own.
-        unsafe { entry.write(replacement as *mut c_void) };
+        unsafe { entry.write(ours as *mut c_void) };
     }
     filled
 }
 
 /// The look-up of the driver: our functions for those that report memory.
 unsafe extern "C" fn get_proc_address<const DOOR: usize>(name: *const c_char) -> *mut c_void {
-    let door = if DOOR == 0 { Door::Egl } else { Door::Glx };
+    let door = Door::numbered(DOOR);
     let Some(real) = drivers::get_proc_address(door) else {
         return null_mut();
     };
@@ -125,7 +89,7 @@ unsafe extern "C" fn get_proc_address<const DOOR: usize>(name: *const c_char) ->
     let Some(function) = Function::named(name) else {
         return address;
     };
-    let Some(ours) = opengl::entry(door, function) else {
+    let Some(ours) = opengl::entry::<DOOR>(function) else {
         return address;
     };
     if log::enabled(Level::Debug) {

@@ -16,6 +16,16 @@ pub(crate) enum Door {
     Glx = 1,
 }
 
+impl Door {
+    /// The interface with this number, which a generic function carries: 0 is EGL.
+    pub(crate) const fn numbered(number: usize) -> Door {
+        match number {
+            0 => Door::Egl,
+            _ => Door::Glx,
+        }
+    }
+}
+
 /// A function of the driver that is replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -71,27 +81,37 @@ impl Function {
         }
     }
 
-    /// The real function, or null.
-    pub(crate) fn known(self, door: Door) -> *mut c_void {
-        self.place(door)
-            .map_or(null_mut(), |place| place.load(Ordering::Acquire))
+    /// The real function, if it has been learned.
+    ///
+    /// # Safety
+    /// `F` is the type of a pointer to this function.
+    unsafe fn known<F: Copy>(self, door: Door) -> Option<F> {
+        let address = self.place(door)?.load(Ordering::Acquire);
+        // SAFETY: the caller guarantees the type.
+        unsafe { typed(address) }
     }
+}
+
+/// An address as a pointer to a function of type `F`. None: it is null.
+///
+/// # Safety
+/// `F` is the type of a pointer to the function at this address.
+unsafe fn typed<F: Copy>(address: *mut c_void) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the caller guarantees the type, and the pointer is not null.
+    (!address.is_null()).then(|| unsafe { core::mem::transmute_copy(&address) })
 }
 
 /// The driver's look-up.
 pub(crate) fn get_proc_address(door: Door) -> Option<GetProcAddress> {
-    // SAFETY: the function of this place has this type; None is the null pointer.
-    unsafe {
-        core::mem::transmute::<*mut c_void, Option<GetProcAddress>>(
-            Function::GetProcAddress.known(door),
-        )
-    }
+    // SAFETY: the function has this type.
+    unsafe { Function::GetProcAddress.known(door) }
 }
 
 /// The driver's `__egl_Main` or `__glx_Main`.
 pub(crate) fn main(door: Door) -> Option<Main> {
-    // SAFETY: as above.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Main>>(Function::Main.known(door)) }
+    // SAFETY: the function has this type.
+    unsafe { Function::Main.known(door) }
 }
 
 /// A query of values of type `T`, which `function` reports.
@@ -99,8 +119,8 @@ pub(crate) fn main(door: Door) -> Option<Main> {
 /// # Safety
 /// `function` reports values of this type.
 pub(crate) unsafe fn get<T>(door: Door, function: Function) -> Option<Get<T>> {
-    // SAFETY: the caller guarantees the type; None is the null pointer.
-    unsafe { core::mem::transmute::<*mut c_void, Option<Get<T>>>(function.known(door)) }
+    // SAFETY: the caller guarantees the type.
+    unsafe { function.known(door) }
 }
 
 /// Any other function, which the driver is asked for at each call. None: it has none of this name.
@@ -108,10 +128,9 @@ pub(crate) unsafe fn get<T>(door: Door, function: Function) -> Option<Get<T>> {
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
 pub(crate) unsafe fn other<F: Copy>(door: Door, name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let ask = get_proc_address(door)?;
     // SAFETY: the look-up's contract: a C string.
     let found = unsafe { ask(name.as_ptr()) };
-    // SAFETY: the caller guarantees the type, and the pointer is not null.
-    (!found.is_null()).then(|| unsafe { core::mem::transmute_copy(&found) })
+    // SAFETY: the caller guarantees the type.
+    unsafe { typed(found) }
 }

@@ -87,7 +87,7 @@ fn opengl_reports_the_slice_by_every_library_and_query() {
             [[total; 4], [total; 4], [free; 4]],
             "{library}"
         );
-        // What the driver has evicted.
+        // The counts of evictions stay the driver's.
         assert_eq!(sliced[3..], bare[3..], "{library}");
     }
 }
