@@ -8,8 +8,8 @@ use super::abi::{
 };
 use super::codes;
 use super::dl::Symbol;
+use super::other_apis::{opencl, vulkan};
 use super::row::Reading;
-use super::{opencl, vulkan};
 use gpuslice_config::words::units::{Bytes, MIB};
 use std::ffi::{c_int, c_uint, c_void};
 

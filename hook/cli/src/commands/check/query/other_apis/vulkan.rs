@@ -1,10 +1,10 @@
 //! Asks NVIDIA's Vulkan driver for its devices and their memory, through Vulkan's loader or without it.
 //! Touches: the loader or the driver.
 
-use super::apis::QueryTarget;
-use super::devices::ListedDevice;
-use super::dl::{self, Symbol};
-use super::row::Reading;
+use crate::commands::check::query::apis::QueryTarget;
+use crate::commands::check::query::devices::ListedDevice;
+use crate::commands::check::query::dl::{self, Symbol};
+use crate::commands::check::query::row::Reading;
 use ash::vk::{self, Handle as _};
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use libc::{RTLD_LOCAL, RTLD_NOW};

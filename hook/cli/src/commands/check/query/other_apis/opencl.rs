@@ -1,11 +1,11 @@
 //! Asks NVIDIA's OpenCL driver for its devices and their memory, through a loader or without it.
 //! Touches: the loader or the driver.
 
-use super::abi::call;
-use super::apis::QueryTarget;
-use super::devices::ListedDevice;
-use super::dl::{self, Handle, Symbol};
-use super::row::Reading;
+use crate::commands::check::query::abi::call;
+use crate::commands::check::query::apis::QueryTarget;
+use crate::commands::check::query::devices::ListedDevice;
+use crate::commands::check::query::dl::{self, Handle, Symbol};
+use crate::commands::check::query::row::Reading;
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use libc::{RTLD_LOCAL, RTLD_NOW};
 use std::ffi::{CStr, c_char, c_void};
