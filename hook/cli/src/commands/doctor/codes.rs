@@ -159,6 +159,8 @@ codes! {
         "start the program with the gpuslice command of the same installation";
     LibraryTwice = "library-twice", Warning, "two copies of the library are loaded",
         "let LD_PRELOAD or /etc/ld.so.preload name one copy";
+    DlsymInFront = "dlsym-in-front", Warning, "another library's dlsym is in front of this library's",
+        "let LD_PRELOAD name libgpuslice.so first";
     SliceFileEdited = "slice-file-edited", Warning, "its slice file was edited after the start",
         "start the program again, so that the new limit holds for it";
     WatcherGone = "watcher-gone", Warning, "the run's watcher has ended",

@@ -1,6 +1,8 @@
 //! Libraries that are missing, replaced, or not the installed one.
 
-use super::bench::{Bench, GPU, HERE, Running, copied, is_root, mode, run_by, start, uses_gpu};
+use super::bench::{
+    Bench, GPU, HERE, Running, built, copied, folder, is_root, mode, run_by, start, uses_gpu,
+};
 use std::fs;
 use std::path::Path;
 
@@ -15,10 +17,7 @@ fn a_library_that_was_removed_is_the_cause_for_programs_that_start_later() {
     let library = release.join("libgpuslice.so");
     let script = format!("rm {}; sleep 1000 & echo $!; wait", library.display());
     let running = start(&mut run_by(&bench, &release, &["sh", "-c", &script]));
-    crate::support::eventually("sleep", || {
-        let name = fs::read_to_string(format!("/proc/{}/comm", running.pid));
-        name.is_ok_and(|name| name == "sleep\n")
-    });
+    crate::support::eventually("sleep", || comm(running.pid) == "sleep\n");
     let said = bench.about(&running);
     said.is_broken_by("library-missing");
     assert!(
@@ -90,6 +89,45 @@ fn two_copies_of_the_library_are_named() {
     );
 }
 
+/// A library with a `dlsym` of its own, as overlays and other interposers have.
+const LOOKS_UP: &str = "
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    void *dlsym(void *handle, const char *name) { return dlvsym(handle, name, \"GLIBC_2.2.5\"); }";
+
+#[test]
+fn a_dlsym_in_front_of_the_librarys_is_named() {
+    let (bench, folder) = (Bench::new(), folder());
+    let front = built(folder.path(), "cc", &["-shared", "-fPIC"], LOOKS_UP);
+    let plain = folder.path().join("plain");
+    fs::create_dir(&plain).unwrap();
+    let plain = built(&plain, "cc", &["-shared", "-fPIC"], "int in_front;");
+    let options = ["--memory=8GiB", "--name=llama"];
+    let run = |list: &str| {
+        let script = format!("LD_PRELOAD={list} exec sleep 1000 & echo $!; wait");
+        bench.words(&options, &["sh", "-c", &script])
+    };
+    let (front, plain) = (front.display(), plain.display());
+    let running = run(&format!("{plain}:{front}:$LD_PRELOAD"));
+    crate::support::eventually("sleep", || comm(running.pid) == "sleep\n");
+    let said = bench.about(&running);
+    said.is_warned_of("dlsym-in-front");
+    let named = format!("names {front} in front of libgpuslice.so");
+    assert!(said.text.contains(&named), "{}", said.text);
+    for list in [
+        format!("$LD_PRELOAD:{front}"),
+        format!("{plain}:$LD_PRELOAD"),
+    ] {
+        let running = run(&list);
+        crate::support::eventually("sleep", || comm(running.pid) == "sleep\n");
+        bench.about(&running).is_healthy();
+    }
+}
+
+fn comm(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}
+
 #[test]
 fn a_library_that_the_user_may_not_read_is_the_cause() {
     if !is_root() {
@@ -120,10 +158,7 @@ fn a_mount_namespace_without_the_library_is_the_cause() {
         release.display()
     );
     let running = start(&mut run_by(&bench, &release, &["sh", "-c", &script]));
-    crate::support::eventually("sleep", || {
-        let name = fs::read_to_string(format!("/proc/{}/comm", running.pid));
-        name.is_ok_and(|name| name == "sleep\n")
-    });
+    crate::support::eventually("sleep", || comm(running.pid) == "sleep\n");
     let said = bench.about(&running);
     said.is_broken_by("mount-namespace");
     assert!(
@@ -183,9 +218,6 @@ fn a_library_that_ld_so_could_not_map_is_the_cause() {
         library.display()
     );
     let running = start(&mut run_by(&bench, &release, &["sh", "-c", &script]));
-    crate::support::eventually("sleep", || {
-        let name = fs::read_to_string(format!("/proc/{}/comm", running.pid));
-        name.is_ok_and(|name| name == "sleep\n")
-    });
+    crate::support::eventually("sleep", || comm(running.pid) == "sleep\n");
     bench.about(&running).is_broken_by("library-not-loaded");
 }

@@ -1,5 +1,5 @@
 //! Checks the copy of the library that a process has loaded.
-//! Touches: the file, by reading its first bytes.
+//! Touches: its file, and the files of libraries that LD_PRELOAD names in front of it, by reading them.
 
 use super::{Case, container};
 use crate::base::text::escaped_path;
@@ -8,10 +8,15 @@ use crate::commands::doctor::finding::Finding;
 use crate::commands::doctor::process::ProcessFacts;
 use crate::commands::doctor::process::maps::MappedFile;
 use crate::commands::doctor::process::root::For;
+use crate::driver::preload;
+use gpuslice_host::base::elf::Elf;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Adds the findings about the library of a process.
 pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
@@ -41,6 +46,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
         };
         found.push(Finding::new(Code::LibraryReplaced, sentence).with_fix(fix));
     }
+    found.extend(in_front(case));
     if !case.is_mounted()
         && let Some(difference) = other_build(case)
     {
@@ -52,6 +58,38 @@ pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
         let edited = format!("{edited}; programs that start now have no limit");
         found.push(Finding::warning(Code::PreloadFileEdited, edited));
     }
+}
+
+/// Finds a preloaded library with a `dlsym` of its own that ld.so searches before this one. Programs
+/// then look the driver's functions up through that one. /etc/ld.so.preload follows LD_PRELOAD.
+fn in_front(case: &Case<'_>) -> Option<Finding> {
+    let listed = case.process.environment.get(preload::VARIABLE.as_bytes())?;
+    let listed = listed
+        .as_bytes()
+        .split(|byte| matches!(byte, b' ' | b':'))
+        .map(|name| Path::new(OsStr::from_bytes(name)));
+    let own = |name: &&Path| name.file_name() != Some(OsStr::new(preload::LIBRARY));
+    let mut before = listed.take_while(own).filter_map(|name| {
+        let mut files = case.process.maps.files.iter();
+        // A name without a folder, or a path with links, is known by its last part.
+        let mut same_name = files
+            .clone()
+            .filter(|it| it.path.file_name() == name.file_name());
+        files
+            .find(|it| it.path == name)
+            .or_else(|| same_name.next())
+    });
+    let first = before.find(|file| {
+        let opened = open(case.process, file);
+        opened.is_some_and(|file| Elf::read(&file).is_some_and(|elf| elf.defines(b"dlsym")))
+    })?;
+    let sentence = format!(
+        "LD_PRELOAD of {} names {} in front of libgpuslice.so, and that library has a dlsym of its \
+         own: what programs look up may be the driver's functions",
+        case.who(),
+        escaped_path(&first.path)
+    );
+    Some(Finding::new(Code::DlsymInFront, sentence))
 }
 
 /// Compares the loaded library with the installed one.
