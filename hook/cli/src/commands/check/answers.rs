@@ -6,7 +6,6 @@
 
 use super::query::apis::{self, Width};
 use super::query::row::Row;
-use super::verdict;
 use gpuslice_config::words::units::Bytes;
 use std::fmt;
 
@@ -103,9 +102,9 @@ pub(super) fn memory(
         None => used = used.map(|used| used.saturating_add(own)),
     }
     let mut free = reading.free;
-    if verdict::is_of_other_api(&asked.row) {
+    if asked.row.is_of_other_api() {
         // Where the card has less free than the slice, FREE is what the driver has free, and Vulkan's
-        // driver counts that in another way than CUDA's.
+        // driver counts that in another way than CUDA's. A mounted /proc/meminfo is up to 100 ms old.
         return Some(Says::Memory {
             total,
             free: None,
@@ -212,9 +211,9 @@ pub(super) fn agree(one: (&AskedRow, &Says), other: (&AskedRow, &Says)) -> bool 
 
 /// Reduces an amount to the coarser of two precisions.
 fn coarser(one: Width, other: Width, bytes: u64) -> u64 {
-    // The order matters: first saturate to 32 bits, then round down to whole MiB. Either amount may
+    // The order matters: first saturate to 32 bits, then round down. Either amount may
     // already be rounded.
-    [Width::Saturated32, Width::WholeMib]
+    [Width::Saturated32, Width::WholeKib, Width::WholeMib]
         .into_iter()
         .filter(|width| [one, other].contains(width))
         .fold(bytes, |bytes, width| width.cut(bytes))

@@ -8,7 +8,7 @@ use super::query::row::{Row, Skipped};
 use super::slice_shown::SliceShown;
 use super::survey::Survey;
 use super::unasked::Unasked;
-use super::verdict::{DeviceVerdict, Verdict, is_compared, is_of_other_api, judge};
+use super::verdict::{DeviceVerdict, Verdict, is_compared, judge};
 use crate::base::json;
 use crate::slice::current as current_slice;
 use gpuslice_config::slice::Slice;
@@ -153,7 +153,7 @@ impl Report {
     pub(super) fn consistent(&self) -> bool {
         let mut rows = self.rows();
         let none = self.verdict.disagreements.is_empty() && self.incomplete.is_empty();
-        let answers = |row: &Row| row.error.is_none() && !is_of_other_api(row);
+        let answers = |row: &Row| row.error.is_none() && !row.is_of_other_api();
         none && rows.any(answers)
     }
 
@@ -242,7 +242,7 @@ fn moving(survey: &Survey) -> Option<String> {
     let mut routes: Vec<&str> = Vec::new();
     let moved = survey.asked.iter().filter(|asked| !asked.settled);
     // Of Vulkan and OpenCL, only the total is compared.
-    for asked in moved.filter(|asked| !is_of_other_api(&asked.row)) {
+    for asked in moved.filter(|asked| !asked.row.is_of_other_api()) {
         if !routes.contains(&asked.row.route.as_str()) {
             routes.push(&asked.row.route);
         }
@@ -296,7 +296,7 @@ fn hidden(device: &DeviceVerdict, survey: &Survey) -> Option<String> {
         .iter()
         .map(|asked| &asked.row)
         .filter(|row| row.device == *uuid)
-        .any(|row| !apis::is_nvml(&row.api) && !is_of_other_api(row));
+        .any(|row| !apis::is_nvml(&row.api) && !row.is_of_other_api());
     (!visible).then(|| format!("{uuid}: CUDA does not list this device, so only NVML was queried"))
 }
 

@@ -9,7 +9,7 @@ use super::query::lookup;
 use super::query::routes::{self, Route};
 use super::query::row::{Event, NoContext, Reading, Row, Skipped};
 use super::timeout::Timeout;
-use super::verdict::{NO_DEVICE, is_of_other_api};
+use super::verdict::NO_DEVICE;
 use crate::driver::ask::QUIET;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -123,7 +123,7 @@ impl Survey {
         }
         // Vulkan and OpenCL alone are no basis for a comparison.
         let mut asked = self.asked.iter();
-        if asked.any(|asked| !is_of_other_api(&asked.row)) {
+        if asked.any(|asked| !asked.row.is_of_other_api()) {
             return None;
         }
         let refusals: Vec<String> = LIBRARIES

@@ -6,7 +6,6 @@
 use super::answers::{AskedRow, Says, SetAside, agree, integrated, memory, set_aside};
 use super::attribution::sentence;
 use super::query::apis::{self, Width};
-use super::query::routes::Route;
 use super::query::row::Row;
 use gpuslice_config::slice::{DeviceSlice, Slice, Total};
 use gpuslice_config::words::units::Bytes;
@@ -47,7 +46,7 @@ pub(super) struct Verdict {
 /// The device name in a row if no device could be queried.
 pub(super) const NO_DEVICE: &str = "*";
 
-/// Checks whether an answer is compared with the others. Outside a slice, Vulkan's and OpenCL's are not.
+/// Checks whether an answer is compared with the others. Outside a slice, only CUDA's and NVML's are.
 /// A route of theirs that crashes there is no fault of CUDA's or NVML's: any vendor's driver may do so.
 pub(super) fn is_compared(row: &Row, slice: Option<&Slice>) -> bool {
     let is_limited = || {
@@ -57,12 +56,7 @@ pub(super) fn is_compared(row: &Row, slice: Option<&Slice>) -> bool {
             _ => uuid.and_then(|uuid| slice?.device(uuid)).is_some(),
         }
     };
-    !is_of_other_api(row) || is_limited()
-}
-
-/// Checks whether an answer is Vulkan's or OpenCL's.
-pub(super) fn is_of_other_api(row: &Row) -> bool {
-    Route::parse(&row.route).is_ok_and(Route::is_other_api)
+    !row.is_of_other_api() || is_limited()
 }
 
 /// Judges the answers.
@@ -112,7 +106,7 @@ impl<'a> Device<'a> {
         let rows = || {
             let rows = asked.iter().enumerate();
             rows.filter(|(_, asked)| {
-                let is_compared = limited || !is_of_other_api(&asked.row);
+                let is_compared = limited || !asked.row.is_of_other_api();
                 asked.row.device == uuid && is_compared
             })
         };

@@ -86,6 +86,66 @@ fn static_musl_and_go_programs_read_the_slice_where_it_is_mounted() {
     }
 }
 
+/// The result of `gpuslice check` that this script starts in a slice as `"$0" check --json`.
+fn checked(options: &[&str], script: &str) -> (Value, String) {
+    let machine = Machine::new("gb10");
+    let run = run(&machine, options).args(["sh", "-c", script]);
+    let answer = run.arg(place::gpuslice()).answer();
+    let json = serde_json::from_str(&answer.stdout);
+    (
+        json.unwrap_or_else(|error| panic!("{error}: {answer:?}")),
+        answer.end,
+    )
+}
+
+/// The totals of `/proc/meminfo` that it found, by route.
+fn totals(said: &Value) -> Vec<(&str, u64)> {
+    let rows = said["rows"].as_array().unwrap().iter();
+    rows.filter(|row| row["api"] == "/proc/meminfo")
+        .map(|row| {
+            (
+                row["route"].as_str().unwrap(),
+                row["total"].as_u64().unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn check_reads_meminfo_by_libc_and_where_a_page_is_mounted_by_system_calls() {
+    if !is_root() {
+        return;
+    }
+    let script = "exec \"$0\" check --json";
+    let (said, end) = checked(&[], script);
+    assert_eq!(totals(&said), [("meminfo-libc", LIMIT)]);
+    assert_eq!(end, "exit 0", "{said}");
+    let skipped = said["skipped"].as_array().unwrap().iter();
+    let mut skipped = skipped.filter(|it| it["route"] == "meminfo-syscall");
+    let why = skipped.next().unwrap()["why"].as_str().unwrap().to_owned();
+    assert!(
+        why.contains("no page is mounted over /proc/meminfo"),
+        "{why}"
+    );
+
+    let (said, end) = checked(&["--meminfo", "mount"], script);
+    let both = [("meminfo-libc", LIMIT), ("meminfo-syscall", LIMIT)];
+    assert_eq!(totals(&said), both);
+    assert_eq!(end, "exit 0", "{said}");
+
+    // A page of another slice.
+    let other = "mount -t tmpfs tmpfs /mnt \
+        && printf 'MemTotal: 64 kB\\nMemFree: 8 kB\\nMemAvailable: 8 kB\\n' >/mnt/page \
+        && mount --bind /mnt/page /proc/meminfo && exec \"$0\" check --json";
+    let (said, end) = checked(&["--meminfo", "mount"], other);
+    let both = [("meminfo-libc", LIMIT), ("meminfo-syscall", 64 << 10)];
+    assert_eq!(totals(&said), both);
+    assert_eq!(end, "exit 1", "{said}");
+    let disagreements = said["disagreements"].to_string();
+    let named = "/proc/meminfo by meminfo-syscall";
+    assert!(disagreements.contains(named), "{disagreements}");
+}
+
 /// A run with a mounted page, and a worker in it that has a context.
 struct Mounted {
     worker: Worker,

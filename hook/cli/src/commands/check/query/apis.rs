@@ -8,9 +8,9 @@ use super::abi::{
 };
 use super::codes;
 use super::dl::Symbol;
-use super::other_apis::{opencl, vulkan};
+use super::other_apis::{meminfo, opencl, vulkan};
 use super::row::Reading;
-use gpuslice_config::words::units::{Bytes, MIB};
+use gpuslice_config::words::units::{Bytes, KIB, MIB};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// The library that exports a function. It decides on which devices and routes the function exists.
@@ -28,6 +28,10 @@ pub(crate) enum Family {
     Vulkan,
     /// OpenCL's driver.
     OpenCl,
+    /// No library: libc opens `/proc/meminfo`.
+    MeminfoByLibc,
+    /// No library: a system call opens `/proc/meminfo`.
+    MeminfoBySystemCall,
     /// The function of libcuda.so.1 that a static libcudart calls when its own function is called.
     StaticCudart,
 }
@@ -74,6 +78,8 @@ pub(crate) enum Width {
     Exact,
     /// To the byte, in 32 bits: an amount of 4 GiB or more reads as 4 GiB less one byte.
     Saturated32,
+    /// In whole KiB.
+    WholeKib,
     /// In whole MiB.
     WholeMib,
 }
@@ -84,6 +90,7 @@ impl Width {
         match self {
             Width::Exact => bytes,
             Width::Saturated32 => bytes.min(u64::from(u32::MAX)),
+            Width::WholeKib => bytes & !(KIB.saturating_sub(1)),
             Width::WholeMib => bytes & !(MIB.saturating_sub(1)),
         }
     }
@@ -139,6 +146,8 @@ const MEM_GET_INFO_V2: Name = Name::cuda("cuMemGetInfo_v2", "cuMemGetInfo", 3020
 const TOTAL_MEM_V2: Name = Name::cuda("cuDeviceTotalMem_v2", "cuDeviceTotalMem", 3020);
 const GET_ATTRIBUTE: Name = Name::cuda("cuDeviceGetAttribute", "cuDeviceGetAttribute", 2000);
 
+/// Reports whether a device shares the host's memory.
+pub(crate) const IS_INTEGRATED: &str = "cuDeviceGetAttribute";
 /// The yardstick on devices that CUDA lists. Every child queries it in addition to its own route.
 pub(crate) const CUDA_YARDSTICK: &str = "cuMemGetInfo_v2";
 /// The yardstick on devices that only NVML lists.
@@ -162,12 +171,12 @@ const fn api(
 
 /// Every function that is queried.
 #[rustfmt::skip]
-pub(crate) const APIS: [Api; 18] = [
+pub(crate) const APIS: [Api; 20] = [
     api("cuMemGetInfo_v2", Family::Cuda, MEM_GET_INFO_V2, Width::Exact, mem_get_info_v2),
     api("cuMemGetInfo", Family::Cuda, Name::cuda("cuMemGetInfo", "cuMemGetInfo", 2000), Width::Saturated32, mem_get_info_v1),
     api("cuDeviceTotalMem_v2", Family::Cuda, TOTAL_MEM_V2, Width::Exact, total_mem_v2),
     api("cuDeviceTotalMem", Family::Cuda, Name::cuda("cuDeviceTotalMem", "cuDeviceTotalMem", 2000), Width::Saturated32, total_mem_v1),
-    api("cuDeviceGetAttribute", Family::Cuda, GET_ATTRIBUTE, Width::Exact, get_attribute),
+    api(IS_INTEGRATED, Family::Cuda, GET_ATTRIBUTE, Width::Exact, get_attribute),
     api("nvmlDeviceGetMemoryInfo", Family::Nvml, Name::plain("nvmlDeviceGetMemoryInfo"), Width::Exact, memory_info),
     api("nvmlDeviceGetMemoryInfo_v2", Family::Nvml, Name::plain("nvmlDeviceGetMemoryInfo_v2"), Width::Exact, memory_info_v2),
     api("nvmlDeviceGetAttributes_v2", Family::NvmlMig, Name::plain("nvmlDeviceGetAttributes_v2"), Width::WholeMib, attributes),
@@ -181,6 +190,8 @@ pub(crate) const APIS: [Api; 18] = [
     api("cudaDeviceGetAttribute", Family::StaticCudart, GET_ATTRIBUTE, Width::Exact, get_attribute),
     api("vkGetPhysicalDeviceMemoryProperties2", Family::Vulkan, Name::plain("vkGetPhysicalDeviceMemoryProperties2"), Width::Exact, vulkan::memory),
     api("clGetDeviceInfo", Family::OpenCl, Name::plain("clGetDeviceInfo"), Width::Exact, opencl::memory),
+    api(meminfo::FILE, Family::MeminfoByLibc, Name::plain(meminfo::FILE), Width::WholeKib, meminfo::by_libc),
+    api(meminfo::FILE, Family::MeminfoBySystemCall, Name::plain(meminfo::FILE), Width::WholeKib, meminfo::by_system_call),
 ];
 
 /// Returns the precision of the function with that name.
@@ -361,7 +372,11 @@ mod tests {
             let linked = format!("FUNCTION({})", api.symbol.export);
             let of_others = matches!(
                 api.family,
-                Family::Cudart(_) | Family::Vulkan | Family::OpenCl
+                Family::Cudart(_)
+                    | Family::Vulkan
+                    | Family::OpenCl
+                    | Family::MeminfoByLibc
+                    | Family::MeminfoBySystemCall
             );
             assert!(of_others || source.contains(&linked), "{linked} is missing");
         }

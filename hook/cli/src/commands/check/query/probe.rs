@@ -20,11 +20,10 @@ use super::codes;
 use super::devices::{self, CudaDevice, Current, NvmlDevice};
 use super::events::Teller;
 use super::measure::Question;
-use super::other_apis::{opencl, vulkan};
+use super::other_apis;
 use super::routes::{self, Objects, Opened, Route};
 use super::row::{Event, NoContext, Reading, Row};
 use anyhow::Context;
-use gpuslice_config::words::device::DeviceUuid;
 use std::ffi::CString;
 
 /// What a child is told.
@@ -180,7 +179,7 @@ impl Probe {
             self.by_runtime(opened, &seen);
         }
         if self.route.is_other_api() {
-            self.by_other_api(seen.as_deref().unwrap_or_default());
+            self.by_other_api(yardstick, seen.as_deref().unwrap_or_default());
         }
         for device in seen.unwrap_or_default() {
             self.teller.step("cuDevicePrimaryCtxRetain");
@@ -232,43 +231,23 @@ impl Probe {
         }
     }
 
-    /// Prepares the queries of Vulkan or OpenCL. `seen` are the devices that CUDA lists.
-    fn by_other_api(&mut self, seen: &[CudaDevice]) {
-        let is_vulkan = self.route.asks(Family::Vulkan);
-        self.teller.step(match is_vulkan {
-            true => "vkCreateInstance",
-            false => "clGetPlatformIDs",
-        });
-        let found = match self.route {
-            Route::VulkanLoader => vulkan::loader().map(vulkan::devices),
-            Route::VulkanDriver => vulkan::driver().map(vulkan::devices),
-            Route::OpenClLoader => opencl::Functions::loader().map(opencl::devices),
-            _ => opencl::Functions::driver().map(opencl::devices),
+    /// Prepares the queries beside CUDA and NVML. `seen` are the devices that CUDA lists.
+    fn by_other_api(&mut self, yardstick: &Opened, seen: &[CudaDevice]) {
+        self.teller.step(other_apis::first_call(self.route));
+        let has_library = loaded_shim().is_some();
+        let found = match other_apis::devices(self.route, yardstick, seen, has_library) {
+            Ok(found) => found,
+            Err(why) => return self.skip("*", why),
         };
-        let (symbol, devices) = match found {
-            Ok(Ok((Some(symbol), devices))) if !devices.is_empty() => (symbol, devices),
-            Ok(Ok(_)) => return self.skip("*", "it lists no device of NVIDIA".to_owned()),
-            Ok(Err(why)) => return self.skip("*", why),
-            Err(why) => return self.skip("*", format!("not installed ({why})")),
-        };
-        let family = if is_vulkan {
-            |family| family == Family::Vulkan
-        } else {
-            |family| family == Family::OpenCl
-        };
-        for device in devices {
-            // A MIG instance has a name of its own kind, which only CUDA tells.
-            let bytes = |known: &CudaDevice| Some(known.uuid.parse::<DeviceUuid>().ok()?.bytes);
-            let mut known = seen.iter();
-            let known = known.find(|known| bytes(known) == Some(device.uuid.bytes));
-            let uuid = known.map_or_else(|| device.uuid.to_string(), |known| known.uuid.clone());
-            self.found(&uuid, &device.name);
-            for api in self.apis(family) {
+        for device in found {
+            self.found(&device.uuid, &device.name);
+            // A route of this kind queries one API only.
+            for api in self.apis(|_| true) {
                 self.questions.push(Question {
                     api,
-                    device: uuid.clone(),
-                    symbol,
-                    target: QueryTarget::handle(device.handle),
+                    device: device.uuid.clone(),
+                    symbol: device.symbol,
+                    target: device.target,
                     current: Current::None,
                 });
             }

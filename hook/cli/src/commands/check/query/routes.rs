@@ -39,6 +39,8 @@ pub(crate) enum Route {
     VulkanDriver,
     OpenClLoader,
     OpenClDriver,
+    MeminfoByLibc,
+    MeminfoBySystemCall,
 }
 
 /// The position of the linked libraries in LD_PRELOAD.
@@ -53,7 +55,7 @@ type Described = (Route, &'static str, &'static str);
 
 /// Every route, in the order of the queries. The first one also finds out which libraries exist.
 #[rustfmt::skip]
-const ROUTES: [Described; 26] = [
+const ROUTES: [Described; 28] = [
     (Route::DlsymLocal, "dlsym-local", "dlopen (RTLD_LOCAL), then dlsym with the handle: pynvml, nvitop, cudarc"),
     (Route::DlsymGlobal, "dlsym-global", "dlopen (RTLD_GLOBAL), then dlsym with the handle: cuda-bindings"),
     (Route::RtldDefault, "rtld-default", "dlsym(RTLD_DEFAULT) in the program: cuda.bindings.nvml"),
@@ -80,6 +82,8 @@ const ROUTES: [Described; 26] = [
     (Route::VulkanDriver, "vulkan-driver", "NVIDIA's Vulkan driver, without the loader"),
     (Route::OpenClLoader, "opencl-loader", "OpenCL through a loader, libOpenCL.so.1: clinfo, pyopencl"),
     (Route::OpenClDriver, "opencl-driver", "NVIDIA's OpenCL driver, without a loader"),
+    (Route::MeminfoByLibc, "meminfo-libc", "/proc/meminfo by libc, on unified memory: Python, Java, free"),
+    (Route::MeminfoBySystemCall, "meminfo-syscall", "/proc/meminfo by system calls: Go, static programs"),
 ];
 
 /// Returns all routes.
@@ -144,7 +148,12 @@ impl Route {
     pub(crate) fn is_other_api(self) -> bool {
         matches!(
             self,
-            Route::VulkanLoader | Route::VulkanDriver | Route::OpenClLoader | Route::OpenClDriver
+            Route::VulkanLoader
+                | Route::VulkanDriver
+                | Route::OpenClLoader
+                | Route::OpenClDriver
+                | Route::MeminfoByLibc
+                | Route::MeminfoBySystemCall
         )
     }
 
@@ -162,6 +171,8 @@ impl Route {
         match family {
             Family::Vulkan => matches!(self, Route::VulkanLoader | Route::VulkanDriver),
             Family::OpenCl => matches!(self, Route::OpenClLoader | Route::OpenClDriver),
+            Family::MeminfoByLibc => self == Route::MeminfoByLibc,
+            Family::MeminfoBySystemCall => self == Route::MeminfoBySystemCall,
             _ if is_other => false,
             Family::Cudart(majors) => self.cudart().is_some_and(|major| majors.contains(&major)),
             Family::StaticCudart => self == Route::StaticCudart,
@@ -279,13 +290,16 @@ pub(crate) fn open(route: Route, objects: &Objects) -> Opened {
         Route::Cudart11 => runtime(c"libcudart.so.11.0"),
         Route::Cudart12 => runtime(c"libcudart.so.12"),
         Route::Cudart13 => runtime(c"libcudart.so.13"),
-        Route::VulkanLoader | Route::VulkanDriver | Route::OpenClLoader | Route::OpenClDriver => {
-            Opened {
-                cuda: unused(),
-                nvml: unused(),
-                cudart: unused(),
-            }
-        }
+        Route::VulkanLoader
+        | Route::VulkanDriver
+        | Route::OpenClLoader
+        | Route::OpenClDriver
+        | Route::MeminfoByLibc
+        | Route::MeminfoBySystemCall => Opened {
+            cuda: unused(),
+            nvml: unused(),
+            cudart: unused(),
+        },
     }
 }
 

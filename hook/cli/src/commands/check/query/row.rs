@@ -1,6 +1,7 @@
 //! Defines a row: a query and its answer, as the child sends it to the parent.
 //! Touches: nothing.
 
+use super::routes::Route;
 use serde::{Deserialize, Serialize};
 
 /// A function's answer about a device. A value that the function does not report is None.
@@ -32,6 +33,13 @@ pub(crate) struct Row {
     pub(crate) reading: Reading,
     /// The vendor's name of the error, if the function failed.
     pub(crate) error: Option<String>,
+}
+
+impl Row {
+    /// Checks whether the answer is another API's than CUDA's and NVML's.
+    pub(crate) fn is_of_other_api(&self) -> bool {
+        Route::parse(&self.route).is_ok_and(Route::is_other_api)
+    }
 }
 
 /// A query that was not made.

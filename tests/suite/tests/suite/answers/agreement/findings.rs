@@ -168,7 +168,7 @@ fn a_driver_that_hangs_is_a_row_and_not_a_hang() {
         assert_eq!(row["error"], "no answer in 1 s");
     }
     let given_up = said.json["skipped"].as_array().unwrap();
-    assert_eq!(given_up.len(), 23);
+    assert_eq!(given_up.len(), 25);
     assert!(
         given_up
             .iter()

@@ -117,8 +117,13 @@ const OF_CUDART: [&str; 3] = [
     "cudaDeviceGetAttribute",
 ];
 
-/// Every function, by every route that exists for the device.
-pub(crate) fn expected(device: &Device, newest_cudart: u32) -> BTreeSet<(String, String)> {
+/// Every function, by every route that exists for the device. `shares` says whether it presents itself as
+/// one that shares the host's memory.
+pub(crate) fn expected(
+    device: &Device,
+    newest_cudart: u32,
+    shares: bool,
+) -> BTreeSet<(String, String)> {
     let mut rows: Vec<(&str, &str)> = Vec::new();
     let mut add = |apis: &[&'static str], routes: &[&'static str]| {
         rows.extend(
@@ -146,6 +151,9 @@ pub(crate) fn expected(device: &Device, newest_cudart: u32) -> BTreeSet<(String,
             ("clGetDeviceInfo", "opencl-loader"),
             ("clGetDeviceInfo", "opencl-driver"),
         ]);
+    }
+    if shares {
+        rows.push(("/proc/meminfo", "meminfo-libc"));
     }
     rows.into_iter()
         .map(|(api, route)| (api.to_owned(), route.to_owned()))

@@ -27,7 +27,7 @@ const NAME: u32 = 0x102B;
 const UUID: u32 = 0x106A;
 
 /// The most platforms and devices that are looked at.
-const MOST: usize = 64;
+const MOST: u32 = 64;
 
 /// OpenCL's functions, by name or by their place in a driver's table.
 #[derive(Clone, Copy, Debug)]
@@ -67,14 +67,16 @@ impl Functions {
             Functions::Driver(list) => Some(list),
         };
         let list = list.ok_or("the loader has no clGetPlatformIDs")?;
-        let (mut found, mut count) = ([null_mut::<c_void>(); MOST], 0u32);
+        let (mut found, mut count) = ([null_mut::<c_void>(); MOST as usize], 0u32);
         let code = call!(
             list,
-            64 => u32,
+            MOST => u32,
             found.as_mut_ptr() => *mut *mut c_void,
             &raw mut count => *mut u32,
         );
-        success("clGetPlatformIDs", code)?;
+        if code != 0 {
+            return Err(format!("clGetPlatformIDs: {code}"));
+        }
         Ok(found.into_iter().take(count as usize).collect())
     }
 
@@ -110,12 +112,12 @@ pub(crate) fn devices(from: Functions) -> Result<(Option<Symbol>, Vec<ListedDevi
         }
         let list = from.of(platform, c"clGetDeviceIDs", 2)?;
         let info = from.of(platform, c"clGetDeviceInfo", 3)?;
-        let (mut found, mut count) = ([null_mut::<c_void>(); MOST], 0u32);
+        let (mut found, mut count) = ([null_mut::<c_void>(); MOST as usize], 0u32);
         let code = call!(
             list,
             platform => *mut c_void,
             ALL => u64,
-            64 => u32,
+            MOST => u32,
             found.as_mut_ptr() => *mut *mut c_void,
             &raw mut count => *mut u32,
         );
@@ -149,30 +151,28 @@ pub(crate) fn devices(from: Functions) -> Result<(Option<Symbol>, Vec<ListedDevi
     Ok((ask, devices))
 }
 
-/// Calls `clGetDeviceInfo` or `clGetPlatformInfo` for a value of a fixed size; a text may be shorter.
-fn get<T>(info: Symbol, device: *mut c_void, what: u32, value: &mut T) -> Result<(), String> {
+/// Calls `info` (`clGetDeviceInfo` or `clGetPlatformInfo`) for a value of a fixed size. A text may be
+/// shorter. The error is OpenCL's number.
+fn get<T>(info: Symbol, object: *mut c_void, what: u32, value: &mut T) -> Result<(), i32> {
     let code = call!(
         info,
-        device => *mut c_void,
+        object => *mut c_void,
         what => u32,
         size_of::<T>() => usize,
         std::ptr::from_mut(value).cast() => *mut c_void,
         null_mut() => *mut usize,
     );
-    success("clGetDeviceInfo", code)
-}
-
-fn success(call: &str, code: i32) -> Result<(), String> {
     match code {
         0 => Ok(()),
-        code => Err(format!("{call}: {code}")),
+        code => Err(code),
     }
 }
 
 /// The memory of a device.
 pub(crate) fn memory(symbol: Symbol, target: QueryTarget) -> Result<Reading, String> {
     let mut total = 0u64;
-    get(symbol, target.handle, MEMORY, &mut total)?;
+    get(symbol, target.handle, MEMORY, &mut total)
+        .map_err(|code| format!("clGetDeviceInfo: {code}"))?;
     Ok(Reading {
         total: Some(total),
         ..Reading::default()
