@@ -105,6 +105,7 @@ chmod 644 "$out/libgpuslice.so"
 ln -s gpuslice-hook "$out/gpuslice-runtime"
 cp -a "$target/dist/sim-$arch" "$out/sim"
 rm -f "$out"/sim/*.a "$out"/sim/.[!.]*
-find "$out/sim" -type f ! -name '*.json' -exec "${prefix}strip" {} +
+# Beside the programs and libraries there are manifests, which are texts.
+find "$out/sim" -type f ! -name '*.json' ! -name '*.icd' -exec "${prefix}strip" {} +
 python3 packaging/dist/sbom.py "$gnu" >"$out/gpuslice.cdx.json"
 packaging/dist/floor.sh "$out"
