@@ -34,10 +34,11 @@ for pair in mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs; do
 done
 # The letters of pictures that are compared.
 [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || need fonts-dejavu-core
-# Vulkan: the loader, a client of it, a layer, and a driver for the processor.
+# Vulkan: the loader, a client of it, two layers, and a driver for the processor.
 have_library libvulkan.so.1 || need libvulkan1
 command -v vulkaninfo >/dev/null || need vulkan-tools
 [ -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ] || need vulkan-validationlayers
+[ -e /usr/share/vulkan/implicit_layer.d/MangoHud.json ] || need mangohud
 ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1 || need mesa-vulkan-drivers
 # OpenCL: the loader, a client of it, a driver for the processor, and Khronos' headers.
 command -v clinfo >/dev/null || need clinfo
@@ -101,6 +102,24 @@ if [ "$(uname -m)" = x86_64 ] && ! [ -e "$ggml/3.22.1" ]; then
     mkdir -p "$ggml"
     (cd "$ggml" && npm pack --silent @node-llama-cpp/linux-x64-vulkan@3.22.1 && tar xzf ./*.tgz --strip-components=3 &&
         rm ./*.tgz && touch 3.22.1) >>"$log" 2>&1 || fail "npm did not give node-llama-cpp (see $log)"
+fi
+
+# Khronos' loader of OpenCL, which no Debian has: Intel's packages bring it. It needs two functions of
+# libintlc, and none of three more libraries, which are therefore empty here.
+khronos=$target/khronos
+fetch() { # WHEEL FOLDER MEMBER SHA256
+    "$venv/bin/python" "$here/wheel_file.py" "https://files.pythonhosted.org/packages/$2/$1-py2.py3-none-manylinux_2_28_x86_64.whl" \
+        "$1.data/data/lib/$3" "$4" "$khronos/$3" >>"$log" 2>&1 || fail "PyPI did not give $1 (see $log)"
+}
+if [ "$(uname -m)" = x86_64 ] && ! [ -e "$khronos/complete" ]; then
+    fetch intel_opencl_rt-2026.2.0 b9/ae/f011c86c610c631624d7caec75020d307080ddb0815d286b597b17e4e6e2 libOpenCL.so.1 \
+        cc04e15b3cddd6f62af2503b9b03c592dc32de3450e387da6b6965d49a9eda28
+    fetch intel_cmplr_lib_rt-2026.2.0 7a/60/c9232e85f37a7f9e40d800679341b27eae240e4992221b861e0f3882d109 libintlc.so.5 \
+        f16c5e1cad3b3363903afca39def3bfa42dd4f41e8c892fea019103767f1a089
+    for library in libsvml libirng libimf; do
+        cc -shared -nostdlib -x c /dev/null -o "$khronos/$library.so"
+    done
+    touch "$khronos/complete"
 fi
 
 # Real libcudarts, unpacked but installed nowhere: a resolution test loads each by its path.

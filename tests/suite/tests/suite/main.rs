@@ -19,3 +19,4 @@ mod project;
 mod said;
 mod unified;
 mod vulkan;
+mod x_server;

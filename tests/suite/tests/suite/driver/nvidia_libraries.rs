@@ -3,7 +3,7 @@
 //! Touches: `target/nvidia`, which `tests/clients/nvidia.sh` fills. Without a kernel driver these
 //! libraries look up, link and refuse; they report no memory.
 
-use gpuslice_suite::compile::c;
+use gpuslice_suite::compile::{c, compile};
 use gpuslice_suite::place::{real_cudart, shim, sim_branch, source, target, workspace};
 use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
@@ -164,6 +164,24 @@ fn every_look_up_of_a_hooked_function_on_the_real_library_is_ours() {
             let left: Vec<&str> = expected.lines().collect();
             let right: Vec<&str> = preloaded.lines().collect();
             assert_eq!(differences(&left, &right), [], "{branch}, sliced: {sliced}");
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn musl_loads_neither_cuda_nor_nvml() {
+    let Some(folder) = nvidia() else { return };
+    let program = compile("musl-gcc", "c/dlopens.c", "dlopens-musl", &[]);
+    for branch in BRANCHES {
+        for (library, missing) in [
+            ("libcuda.so.1", "__register_atfork"),
+            ("libnvidia-ml.so.1", "dlvsym"),
+        ] {
+            let said = Run::new(&program).arg(folder.join(branch).join(library));
+            let said = said.answer().clean();
+            let why = format!("{missing}: symbol not found");
+            assert!(said.contains(&why), "{branch}: {said}");
         }
     }
 }

@@ -27,6 +27,24 @@ fn clinfo_reports_the_slice() {
     assert_eq!(clinfo(slice.run("clinfo")), [4 * GIB, 4 * GIB]);
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn clinfo_reports_the_slice_through_khronos_loader_too() {
+    let loader = place::target().join("khronos");
+    let folders = format!("{}:{}", loader.display(), place::sim().display());
+    let slice = Counted::new("rtx3090", 4 * GIB);
+    let run = slice.run("clinfo").env("LD_LIBRARY_PATH", folders);
+    let said = on_the_card(run).arg("--raw").answer();
+    assert_eq!(
+        fact(&said.stdout, "CL_DEVICE_GLOBAL_MEM_SIZE"),
+        (4 * GIB).to_string()
+    );
+    assert!(
+        said.stdout.contains("Khronos OpenCL ICD Loader"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn without_a_slice_the_driver_answers() {
     let machine = Machine::new("rtx3090");

@@ -3,15 +3,14 @@
 //! Touches: OpenGL programs in slices of simulated machines, an X server without a screen.
 
 use crate::vulkan;
+use crate::x_server::XServer;
 use gpuslice_suite::run::Run;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::Counted;
 use gpuslice_suite::{compile, place};
 use serde_json::json;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 /// The folder of this machine's libraries.
 fn libraries() -> PathBuf {
@@ -100,39 +99,8 @@ fn the_opengl_of_other_vendors_is_left_alone() {
     assert!(sliced[0][0] >= 2 << 20, "{sliced:?}");
 }
 
-/// An X server without a screen. It ends when this value is dropped.
-struct Server {
-    process: Child,
-    display: String,
-}
-
-impl Server {
-    fn start() -> Server {
-        let mut process = Command::new("Xvfb")
-            .args(["-displayfd", "1", "-nolisten", "tcp"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("Xvfb (tests/clients/setup.sh)");
-        let mut number = String::new();
-        let out = process.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut number).unwrap();
-        Server {
-            process,
-            display: format!(":{}", number.trim()),
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// The MiB that glxinfo prints: the card's memory, all memory, and the free memory of the card.
-fn glxinfo(run: Run, server: &Server, folder: &Path) -> [u64; 3] {
+fn glxinfo(run: Run, server: &XServer, folder: &Path) -> [u64; 3] {
     let path = format!("{}:{}", folder.display(), place::sim().display());
     let answer = run
         .arg("-B")
@@ -161,7 +129,7 @@ fn glxinfo(run: Run, server: &Server, folder: &Path) -> [u64; 3] {
 
 #[test]
 fn glxinfo_shows_the_slice() {
-    let server = Server::start();
+    let server = XServer::start();
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libGLX_nvidia.so.0");
     fs::copy(libraries().join("libGLX_mesa.so.0"), library).unwrap();

@@ -3,6 +3,7 @@
 
 mod heaps;
 mod law;
+mod layers;
 mod layout;
 mod memory;
 pub(crate) mod others;

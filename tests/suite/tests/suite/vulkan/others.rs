@@ -1,4 +1,4 @@
-//! Drivers of other vendors, drivers inside drivers, and layers above drivers.
+//! Drivers of other vendors, and drivers inside drivers.
 
 use super::{MIB, NO_ROOM, Way, client, heaps_of, take};
 use gpuslice_suite::compile::compile;
@@ -6,7 +6,9 @@ use gpuslice_suite::place;
 use gpuslice_suite::run::Run;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, Worker};
+use serde_json::{Value, json};
 use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// The manifest of Mesa's driver for the processor, as Debian installs it.
 pub(crate) fn lavapipe() -> PathBuf {
@@ -17,6 +19,51 @@ pub(crate) fn lavapipe() -> PathBuf {
     found
         .next()
         .unwrap_or_else(|| panic!("no lavapipe: run tests/clients/setup.sh first"))
+}
+
+/// Mesa's driver for the processor under the name of NVIDIA's, which the library therefore limits.
+pub(crate) struct LavapipeAsNvidias {
+    folder: TempDir,
+    /// The device's uuid, in NVML's format.
+    uuid: String,
+}
+
+impl LavapipeAsNvidias {
+    pub(crate) fn new() -> LavapipeAsNvidias {
+        let manifest = std::fs::read_to_string(lavapipe()).unwrap();
+        let mut manifest: Value = serde_json::from_str(&manifest).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let driver = folder.path().join("libGLX_nvidia.so.0");
+        let library = manifest["ICD"]["library_path"].as_str().unwrap();
+        std::fs::copy(library, &driver).unwrap();
+        manifest["ICD"]["library_path"] = driver.to_str().unwrap().into();
+        std::fs::write(folder.path().join("icd.json"), manifest.to_string()).unwrap();
+        // Mesa makes it of its version.
+        let said = Run::new("vulkaninfo")
+            .env("VK_ICD_FILENAMES", folder.path().join("icd.json"))
+            .answer();
+        let mut lines = said.stdout.lines().map(str::trim);
+        let uuid = lines.find_map(|line| line.strip_prefix("deviceUUID")?.split("= ").nth(1));
+        let uuid = format!(
+            "GPU-{}",
+            uuid.unwrap_or_else(|| panic!("no uuid: {said:?}"))
+        );
+        LavapipeAsNvidias { folder, uuid }
+    }
+
+    /// A slice of this device.
+    pub(crate) fn slice(&self, memory: u64) -> Counted {
+        let listed = json!([{"uuid": self.uuid, "memory": memory}]);
+        Counted::with("rtx3090", &json!({"devices": listed}))
+    }
+
+    /// A program that finds this driver and no other.
+    pub(crate) fn place(&self, run: Run) -> Run {
+        let manifest = self.folder.path().join("icd.json");
+        run.env("VK_ICD_FILENAMES", &manifest)
+            .env("VK_DRIVER_FILES", manifest)
+            .env("XDG_RUNTIME_DIR", self.folder.path())
+    }
 }
 
 fn on_lavapipe(run: Run) -> Worker {
@@ -83,33 +130,4 @@ fn a_driver_inside_a_driver_is_charged_once() {
         vulkan.must("free 1");
         assert_eq!((slice.held(), slice.counted()), (0, 0), "{name}");
     }
-}
-
-#[test]
-fn a_slice_holds_below_the_validation_layer_and_it_complains_of_nothing() {
-    let slice = Counted::new("rtx3090", GIB);
-    let layer = "VK_LAYER_KHRONOS_validation";
-    let run = slice.run(env!("CARGO_BIN_EXE_client-vulkan"));
-    let complaints = slice.machine().folder().join("complaints");
-    let file = std::fs::File::create(&complaints).unwrap();
-    let run = run.env("VK_INSTANCE_LAYERS", layer).stderr(file);
-    let mut vulkan = client(run, Way::Loader);
-    vulkan.must("open 0 0 1");
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", vulkan.pid())).unwrap();
-    assert!(maps.contains("libVkLayer_khronos_validation.so"), "{maps}");
-    // The layer hands out handles of its own.
-    assert_eq!(take(&mut vulkan, 1, 600 * MIB), 0);
-    assert_eq!(take(&mut vulkan, 2, 600 * MIB), NO_ROOM);
-    assert_eq!(super::seen(&mut vulkan).free, GIB - 600 * MIB);
-    vulkan.must("free 1");
-    vulkan.must("shut 0");
-    assert_eq!((slice.held(), slice.counted()), (0, 0));
-    vulkan.kill();
-    let said = std::fs::read_to_string(&complaints).unwrap();
-    let ours = "gpuslice: ";
-    assert!(
-        said.lines()
-            .all(|line| line.contains(ours) && line.contains("refused")),
-        "{said}"
-    );
 }

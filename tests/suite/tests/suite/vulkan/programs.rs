@@ -1,6 +1,7 @@
 //! Real programs that use Vulkan, unmodified.
 
 use super::by_manifest;
+use super::others::LavapipeAsNvidias;
 use gpuslice_suite::place;
 use gpuslice_suite::run::Run;
 use gpuslice_suite::slice::GIB;
@@ -63,4 +64,31 @@ fn llama_cpp_is_told_its_slice_and_is_refused_more() {
         "{complaints}"
     );
     assert_eq!(slice.refusals().count, 2);
+}
+
+/// The number of buffers of 100 MiB that wgpu creates, and why there is no further one.
+fn wgpu(driver: &LavapipeAsNvidias, run: Run) -> (u32, String) {
+    let answer = driver
+        .place(run)
+        .arg(place::source("python/wgpu_memory.py"))
+        .answer();
+    assert_eq!(answer.end, "exit 0", "{answer:?}");
+    let mut words = answer.stdout.trim().splitn(3, ' ');
+    assert_eq!(words.next(), Some("buffers"), "{answer:?}");
+    let count = words.next().unwrap().parse().unwrap();
+    (count, words.next().unwrap().to_owned())
+}
+
+#[test]
+fn wgpu_allocates_in_its_slice_and_is_refused_more() {
+    let driver = LavapipeAsNvidias::new();
+    let slice = driver.slice(GIB);
+    let bare = slice.machine().place(Run::new(place::venv("python")));
+    assert_eq!(wgpu(&driver, bare), (12, "none was refused".to_owned()));
+    let (count, why) = wgpu(&driver, slice.run(place::venv("python")));
+    // wgpu takes larger blocks than the buffers that it puts into them.
+    assert!((6..=10).contains(&count), "{count} {why}");
+    assert!(why.contains("Not enough memory left"), "{why}");
+    assert!(slice.refusals().count > 0);
+    assert_eq!(slice.counted(), 0);
 }
