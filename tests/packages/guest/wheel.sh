@@ -8,8 +8,10 @@ user() { setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/home/ann "$@
 
 user python3 -m venv /home/ann/venv
 find /home/ann/venv -not -type d | LC_ALL=C sort >/tmp/venv
+start=$(date +%s.%N)
 user /home/ann/venv/bin/pip install -q --no-index "$wheel"
 consistent user /home/ann/venv/bin/gpuslice
+took=$(date +%s.%N | awk -v start="$start" '{ printf "%.1f", $1 - start }')
 seen=$(user /home/ann/venv/bin/gpuslice run --sim rtx3090 --memory 8GiB -- python3 -c '
 import ctypes
 cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
@@ -30,7 +32,8 @@ consistent user /home/ann/.local/bin/gpuslice
 is "the version by the API" "$(user /home/ann/.local/bin/gpuslice --version)" \
     "gpuslice $(user /usr/bin/python3 -c 'import gpuslice; print(gpuslice.__version__)')"
 pip --python /usr/bin/python3 uninstall -q -y gpuslice
-left=$(find /home/ann/.local -name '*gpuslice*')
+# The history of runs is the user's.
+left=$(find /home/ann/.local -path /home/ann/.local/state -prune -o -name '*gpuslice*' -print)
 [ -z "$left" ] || fail "the removal with --user left $left"
 
 # uvx installs into a folder of its cache, and runs from there.
@@ -47,4 +50,4 @@ if user /home/ann/target/bin/gpuslice run --sim rtx3090 --memory 8GiB -- true >/
     fail "pip --target: a program ran without the library"
 fi
 grep -q 'there is no libgpuslice.so' /tmp/said || fail "pip --target: $(cat /tmp/said)"
-echo "wheel: ok"
+echo "wheel: ok; from pip install to CONSISTENT in $took s"
