@@ -35,6 +35,7 @@ CHECKS = [
     ("deaths", BARE, 40, "how soon a killed process's memory is free; who keeps what was shared"),
     ("vulkan", BOTH, 25, "Vulkan: heaps, budget, uuid, what a device costs"),
     ("opencl", BOTH, 25, "OpenCL: sizes, uuid, whether it allocates by libcuda"),
+    ("opengl", BOTH, 25, "OpenGL: the memory that GL_NVX_gpu_memory_info reports"),
     ("cudart_rules", BOTH, 20, "cudart: the layouts of properties, cudaGetDriverEntryPoint"),
     ("runtime", SMALL, 60, "cudart dynamic and static, by nvcc and prebuilt"),
     ("trim", EACH, 20, "memory that a pool holds is had again: who trims"),

@@ -120,11 +120,20 @@ def check():
     opencl.call("clFinish", queue)
     look("released", 0)
     names = [path.rsplit("/", 1)[-1] for path in loader.libraries("libcuda", "libnvidia", "libOpenCL")]
-    grew = None
-    if tell.IN_SLICE and found["written"]["ledger"] is not None:
-        grew = found["written"]["ledger"] - (found["CUDA's context alone"]["ledger"] or 0) >= SIZE
-    tell.answer("opencl-libcuda", {"steps": found, "libraries": names, "the ledger saw the buffer": grew},
-                None if grew is None else not grew)
+    twice = None
+    if tell.IN_SLICE:
+        tell.equal("CL_DEVICE_GLOBAL_MEM_SIZE", said["GLOBAL_MEM_SIZE"], total)
+        before, after = (found[what]["ledger"] for what in ("CUDA's context alone", "written"))
+        if tell.expect(after is not None, "the ledger has no such process"):
+            grew = after - (before or 0)
+            tell.expect(grew >= SIZE, f"a buffer of {SIZE} is counted as {grew}")
+            twice = grew >= 2 * SIZE
+            tell.expect(not twice, "a buffer is counted by OpenCL and by CUDA")
+        code = c.c_int()
+        beyond = opencl.call("clCreateBuffer", context, c.c_uint64(1), c.c_size_t(total + MIB), None, c.byref(code))
+        tell.expect(not beyond and code.value in (-4, -61), f"a buffer beyond the slice was answered with {code.value}")
+    # A buffer that OpenCL's driver allocates by libcuda would be counted twice.
+    tell.answer("opencl-libcuda", {"steps": found, "libraries": names, "counted twice": twice}, None if twice is None else not twice)
 
 
 tell.main(check)

@@ -11,6 +11,7 @@ from driver import Nvml
 
 MIB = tell.MIB
 VENDOR = 0x10DE
+OUT_OF_DEVICE_MEMORY = -2
 LOADERS = ["libvulkan.so.1"]
 DRIVERS = ["libGLX_nvidia.so.0", "libEGL_nvidia.so.0"]
 BUDGET, REPORT = "VK_EXT_memory_budget", "VK_EXT_device_memory_report"
@@ -154,6 +155,33 @@ def check():
                                   [[[tell.mib(value) for value in heap[2:]] for heap in one] for one in (before, context, after)]},
                 any(one[2] - other[2] >= 1 << 29 for one, other in zip(before, after)))
     holder.end()
+    if tell.IN_SLICE:
+        limited(vulkan, cuda, device, types)
+
+
+def limited(vulkan, cuda, device, types):
+    """The heaps add up to the slice; Vulkan's memory is CUDA's, too; what exceeds the slice is refused."""
+    free, total = cuda.info()
+    heaps = vulkan.heaps(device)[1]
+    tell.equal("all device-local heaps together", sum(size for size, flags, *_ in heaps if flags & 1), total)
+    kind = next(at for at, (flags, heap) in enumerate(types) if flags & 1 and heaps[heap][1] & 1)
+    code, handle = vulkan.open(device)
+    tell.equal("vkCreateDevice", code, 0)
+    block = free // 8 // tell.STEP * tell.STEP
+    held = []
+    while code == 0 and len(held) < 16:
+        code, memory = vulkan.allocate(handle, block, kind)
+        if code == 0:
+            held.append(memory)
+    tell.equal("vkAllocateMemory beyond the slice", code, OUT_OF_DEVICE_MEMORY)
+    tell.expect(7 <= len(held) <= 8, f"{len(held)} blocks of an eighth of FREE were granted")
+    left = cuda.info()[0]
+    tell.expect(free - left >= len(held) * block, f"CUDA's FREE fell by {free - left} only")
+    release = vulkan.of_device(handle, "vkFreeMemory", c.c_void_p, c.c_uint64, c.c_void_p, restype=None)
+    for memory in held:
+        release(handle, memory, None)
+    vulkan.of_device(handle, "vkDestroyDevice", c.c_void_p, c.c_void_p, restype=None)(handle, None)
+    tell.equal("FREE afterwards", cuda.info()[0], free)
 
 
 def took(vulkan, nvml, device, types, heaps):
