@@ -2,6 +2,7 @@
 //! Touches: its arguments; the recorded plans in `snapshots/`.
 
 use super::*;
+use crate::request::hook_slices::HookSlice;
 use crate::request::{spec, state};
 use gpuslice_config::slice::Pressure;
 use gpuslice_config::slice::thresholds::Thresholds;
@@ -64,13 +65,21 @@ impl Case {
             "linux": self.linux,
             "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],
         });
+        let request = SliceRequest {
+            memory: self.memory,
+            ..SliceRequest::default()
+        };
+        let own = HookSlice {
+            name: None,
+            request,
+        };
         decide(&PlanInput {
             state: &state::parse(br#"{"id":"c1","pid":4711,"bundle":"/b"}"#).unwrap(),
             spec: &spec::parse(spec.to_string().as_bytes()).unwrap(),
             policy: &policy::parse(self.policy).unwrap(),
             devices: &devices::parse(self.machine.as_bytes()).unwrap(),
             paths: &HostPaths::default(),
-            memory: self.memory,
+            own: &own,
         })
     }
 

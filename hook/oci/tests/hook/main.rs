@@ -11,6 +11,7 @@
 
 mod ambiguous;
 mod binary;
+mod claims;
 mod crash;
 mod damaged;
 mod dry_run;

@@ -42,6 +42,7 @@ fn record(places: &HostPaths, slice: &str, shared: bool, containers: Vec<Member>
         namespace: Some("team".to_owned()),
         shared,
         sandbox: None,
+        named: None,
         devices: vec![DeviceBudget {
             uuid: UUID.parse().unwrap(),
             memory: Bytes::gib(8),

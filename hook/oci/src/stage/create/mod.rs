@@ -10,11 +10,12 @@ use crate::apply::{command, container, host_dirs};
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::plan::neighbours::{Admission, Candidate, HostUnread};
 use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
+use crate::request::annotations;
 use crate::request::arguments::Arguments;
+use crate::request::hook_slices::{self, HookSlice};
 use crate::request::spec::{self, Spec};
 use crate::request::spec_error::SpecError;
 use crate::request::state::State;
-use crate::request::{annotations, hook_sizes};
 use anyhow::{Context, bail};
 use gpuslice_config::slice::Fence;
 use gpuslice_host::base::paths::HostPaths;
@@ -69,7 +70,7 @@ impl Outcomes {
 /// Decides. Returns `None` where there is nothing to be done.
 fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, StageFailure> {
     let spec = spec::read(&state.bundle);
-    let annotated = given.memory.is_some()
+    let annotated = given.slice.request.limits_something()
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
@@ -99,7 +100,7 @@ fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decid
 /// Whether any hook definition of the container, including this hook's, gives a size. Sizes that
 /// conflict count as a request, too.
 fn asks_by_hook(spec: &Spec) -> bool {
-    !matches!(hook_sizes::of(spec, None), Ok(None))
+    !matches!(hook_slices::of(spec, &HookSlice::default()), Ok(None))
 }
 
 /// The plan that a container would get, and the messages that would be reported. The plan is `None`
@@ -242,7 +243,7 @@ fn plan_for(
             policy,
             devices,
             paths: &given.paths,
-            memory: given.memory,
+            own: &given.slice,
         })
     };
     // Errors in the container, or policy violations, can be reported without a list of GPUs.
