@@ -5,6 +5,7 @@
 
 mod bare;
 mod beside_runs;
+mod claims;
 mod crash;
 mod doctor;
 mod driver_limits;
