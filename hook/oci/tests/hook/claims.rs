@@ -2,7 +2,10 @@
 //! writes such hooks into CDI devices, and the engine into config.json.
 //! Touches: mount namespaces of its own. Needs root.
 
+use crate::events::{events, is_refused};
+use crate::resized::{limit, resize};
 use crate::support::{CARD, Container, Host, SPARK, is_root};
+use gpuslice_config::words::units::Bytes;
 use gpuslice_hook::base::crash_points::CRASH_POINTS;
 use serde_json::{Value, json};
 use std::fs;
@@ -566,4 +569,62 @@ fn killed_at_any_step_a_container_leaves_the_claims_slice_to_others() {
         stops(&again, &claims);
         assert_eq!(host.left(), Vec::<String>::new(), "{step}");
     }
+}
+
+#[test]
+fn the_events_of_a_claims_slice_name_its_containers() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let claims = [claim("c-1", CARD, "8GiB")];
+    let (one, two) = (
+        using(&host, "p1", &[], &claims),
+        using(&host, "p2", &[], &claims),
+    );
+    starts(&one, &claims);
+    starts(&two, &claims);
+    let slice = record(&host)["slice"].as_str().unwrap().to_owned();
+    is_refused(&host, &slice, Bytes::mib(38));
+    stops(&one, &claims);
+    stops(&two, &claims);
+    let told: Vec<String> = events(&host)
+        .iter()
+        .map(|event| format!("{} {}", event.slice, event.message))
+        .collect();
+    let refused = "ended; one allocation of the claim's slice was refused";
+    let expected = [
+        "team/p1/c started".to_owned(),
+        "team/p2/c started".to_owned(),
+        format!("team/p1/c {refused}"),
+        format!("team/p2/c {refused}"),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_claims_slice_is_resized_for_all_its_containers() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let claims = [claim("c-1", CARD, "8GiB")];
+    let (one, two) = (
+        using(&host, "p1", &[], &claims),
+        using(&host, "p2", &[], &claims),
+    );
+    starts(&one, &claims);
+    let (_, err, status) = resize(&host, &["team/p1/c", "10GiB"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    // A container that joins asks for the claim's size, and has the slice's.
+    starts(&two, &claims);
+    assert_eq!(limit(&host, "p2"), 10 * GIB);
+    stops(&one, &claims);
+    let (_, err, status) = resize(&host, &["p2", "12GiB"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert_eq!(record(&host)["named"], "c-1");
+    let late = host.asking("late", &[("gpuslice.io/memory", "13GiB")]);
+    assert!(late.is_refused().contains("held by team/p2/c 12.00 GiB"));
+    stops(&two, &claims);
+    assert_eq!(host.left(), Vec::<String>::new());
 }
