@@ -262,3 +262,47 @@ fn an_annotation_that_differs_from_a_claim_is_refused_by_its_name() {
         (None, claim.request.devices.clone())
     );
 }
+
+/// Slices by their names: a size on every GPU, on the first and on the second.
+type Sizes = [Option<u64>; 3];
+
+/// The options of a hook that gives these sizes.
+fn options_of(name: usize, sizes: &Sizes) -> String {
+    let mut text = format!("--slice s{name}");
+    for (size, gpu) in sizes.iter().zip(["", ONE, TWO]) {
+        let equals = if gpu.is_empty() { "" } else { "=" };
+        if let Some(size) = size {
+            text.push_str(&format!(" --memory {gpu}{equals}{size}GiB"));
+        }
+    }
+    text
+}
+
+proptest::proptest! {
+    #[test]
+    fn slices_of_different_names_always_add_up(
+        slices in proptest::collection::vec(
+            proptest::array::uniform3(proptest::option::of(1..9_u64)),
+            1..5,
+        ),
+        order in proptest::collection::vec(0..5_usize, 0..9),
+    ) {
+        let slices: Vec<Sizes> = slices.into_iter().filter(|sizes| sizes.iter().any(Option::is_some)).collect();
+        proptest::prop_assume!(!slices.is_empty());
+        // In any order, and any of them again: at other stages, or by other devices.
+        let again = order.iter().map(|at| at % slices.len());
+        let hooks: Vec<String> = again
+            .chain(0..slices.len())
+            .map(|name| options_of(name, &slices[name]))
+            .collect();
+        let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
+        let given = given(&hooks).unwrap();
+        for (at, gpu) in [(1, ONE), (2, TWO)] {
+            let wanted: u64 = slices.iter().filter_map(|sizes| sizes[at].or(sizes[0])).sum();
+            let size = given.request.size_of(Selector::Uuid(gpu.parse().unwrap()));
+            proptest::prop_assert_eq!(size.map_or(0, |size| size.get() >> 30), wanted);
+        }
+        let names: Vec<String> = (0..slices.len()).map(|name| format!("s{name}")).collect();
+        proptest::prop_assert_eq!(given.named, Some(names.join(",")));
+    }
+}
