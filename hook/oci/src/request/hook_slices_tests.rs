@@ -290,7 +290,7 @@ proptest::proptest! {
         let slices: Vec<Sizes> = slices.into_iter().filter(|sizes| sizes.iter().any(Option::is_some)).collect();
         proptest::prop_assume!(!slices.is_empty());
         // In any order, and any of them again: at other stages, or by other devices.
-        let again = order.iter().map(|at| at % slices.len());
+        let again = order.iter().filter_map(|at| at.checked_rem(slices.len()));
         let hooks: Vec<String> = again
             .chain(0..slices.len())
             .map(|name| options_of(name, &slices[name]))
