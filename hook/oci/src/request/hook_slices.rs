@@ -212,9 +212,9 @@ fn join(known: &mut SliceRequest, more: &SliceRequest) -> Result<(), SizeError> 
     }
     for named in &more.devices {
         match known.size_of(named.selector) {
-            None => known.devices.push(*named),
             Some(size) if size != named.memory => return Err(SizeError::Hooks(size, named.memory)),
-            Some(_) => {}
+            _ if known.devices.contains(named) => {}
+            _ => known.devices.push(*named),
         }
     }
     known.memory = known.memory.or(more.memory);

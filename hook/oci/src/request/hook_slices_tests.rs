@@ -139,7 +139,23 @@ fn a_claim_has_one_size_on_a_gpu_and_one_value_of_an_option() {
     );
     let said = refused(&[&size("8GiB"), "--memory 18GiB"]);
     assert!(said.contains("18.00 GiB"), "{said}");
-    assert!(given(&[&size("8GiB"), "--memory 8GiB"]).is_ok());
+    // A runtime that says the same of every GPU changes nothing, in either order.
+    let hooks = [size("8GiB"), "--memory 8GiB".to_owned()];
+    let (one, other) = (
+        given(&[&hooks[0], &hooks[1]]),
+        given(&[&hooks[1], &hooks[0]]),
+    );
+    let expected = ("c-1", Some(8), of_gpus(&[(ONE, 8)]));
+    assert_eq!(
+        (sizes(&one.unwrap()), sizes(&other.unwrap())),
+        (expected.clone(), expected)
+    );
+    let plain = ["--memory 8GiB".to_owned(), format!("--memory {ONE}=8GiB")];
+    let (one, other) = (
+        given(&[&plain[0], &plain[1]]),
+        given(&[&plain[1], &plain[0]]),
+    );
+    assert_eq!(sizes(&one.unwrap()), sizes(&other.unwrap()));
     let fence = |fence: &str| format!("{} --fence {fence}", size("8GiB"));
     assert_eq!(
         refused(&[&fence("auto"), &fence("preload")]),
