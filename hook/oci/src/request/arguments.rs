@@ -46,7 +46,7 @@ pub struct Arguments {
 #[derive(Clone, Debug)]
 pub enum Invocation {
     /// Run a stage.
-    Stage(Arguments),
+    Stage(Box<Arguments>),
     /// Print a text.
     Print(String),
 }
@@ -107,5 +107,5 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Invocation, St
     }
     let slice = std::mem::take(&mut arguments.slice).check();
     arguments.slice = slice.map_err(|fault| fault.to_string())?;
-    Ok(Invocation::Stage(arguments))
+    Ok(Invocation::Stage(Box::new(arguments)))
 }
