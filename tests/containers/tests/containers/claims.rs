@@ -3,6 +3,7 @@
 
 use gpuslice_containers::bundle::Oci;
 use gpuslice_containers::check::Check;
+use gpuslice_containers::cri::Cri;
 use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::{Done, Host};
 use gpuslice_containers::podman::Podman;
@@ -127,6 +128,103 @@ fn containers_of_one_claim_share_its_slice_and_claims_add_up() {
     assert_sliced(&podman, "two", 8 * GIB);
     for name in ["one", "two", "sum"] {
         podman.remove(name);
+    }
+    assert_nothing_left(&host);
+}
+
+#[test]
+fn a_kubelet_asks_containerd_for_containers_of_claims() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let uuid = gpus(&host).remove(0).0;
+    let cri = Cri::with_cdi(&host, "runc", "");
+    let name = |claim: &str| format!("k8s.gpuslice.io/claim={claim}");
+    for (claim, size) in [
+        ("3c1e-a0", "8GiB"),
+        ("77f0-c0", "6GiB"),
+        ("9d2b-e0", "12GiB"),
+    ] {
+        cdi(&host, claim, &[(&uuid, size)]);
+    }
+    let none = json!({});
+    let run = |pod: &str, container: &str, annotations: &Value, claims: &[&str]| {
+        let claims: Vec<String> = claims.iter().map(|claim| name(claim)).collect();
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        cri.run_container_with(pod, &Spec::new(container), annotations, &claims)
+    };
+    let pods = ["p1", "p2", "p3"].map(|name| cri.run_pod(name, &none).expect("a pod"));
+    let [p1, p2, p3] = &pods;
+    // Two pods and three containers of one claim, and one of another.
+    let shared = [(p1, "a"), (p1, "b"), (p2, "a")]
+        .map(|(pod, name)| run(pod, name, &none, &["3c1e-a0"]).expect("it starts"));
+    let own = run(p2, "own", &none, &["77f0-c0"]).expect("it starts");
+    for id in &shared {
+        assert_sliced(&cri, id, 8 * GIB);
+    }
+    assert_sliced(&cri, &own, 6 * GIB);
+    let refused = run(p3, "late", &none, &["9d2b-e0"]).expect_err("there is no room");
+    let said = "has 9.69 GiB left, 12.00 GiB requested; held by";
+    assert!(refused.err.contains(said), "{}", refused.err);
+    assert!(
+        refused.err.contains("default/p1/a 8.00 GiB"),
+        "{}",
+        refused.err
+    );
+    // The last container of the first claim ends: the third claim has room.
+    let [first, second, third] = &shared;
+    cri.remove_container(first);
+    cri.remove_container(second);
+    assert!(
+        run(p3, "late", &none, &["9d2b-e0"]).is_err(),
+        "the claim is in use"
+    );
+    cri.remove_container(third);
+    let late = run(p3, "late", &none, &["9d2b-e0"]).expect("there is room");
+    assert_sliced(&cri, &late, 12 * GIB);
+    for id in [&own, &late] {
+        cri.remove_container(id);
+    }
+    // Several claims of one container.
+    let sum = run(p3, "sum", &none, &["3c1e-a0", "77f0-c0"]).expect("it starts");
+    assert_sliced(&cri, &sum, 14 * GIB);
+    cri.remove_container(&sum);
+    for pod in &pods {
+        cri.remove_pod(pod);
+    }
+    assert_nothing_left(&host);
+}
+
+#[test]
+fn an_annotation_beside_a_claim_is_refused_by_the_hook_of_the_class() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let uuid = gpus(&host).remove(0).0;
+    let configure = "gpuslice runtime configure --runtime containerd";
+    let cri = Cri::with_cdi(&host, "gpuslice", configure);
+    cdi(&host, "3c1e-a0", &[(&uuid, "1GiB")]);
+    let device = ["k8s.gpuslice.io/claim=3c1e-a0"];
+    for (memory, starts) in [("18GiB", false), ("1024MiB", true)] {
+        let annotations = json!({"gpuslice.io/memory": memory});
+        let pod = cri.run_pod("annotated", &annotations).expect("a pod");
+        let none = json!({});
+        match cri.run_container_with(&pod, &Spec::new("c"), &none, &device) {
+            Ok(id) => {
+                assert!(starts, "the annotation enlarged the claim");
+                assert_sliced(&cri, &id, GIB);
+                cri.remove_container(&id);
+            }
+            Err(done) => {
+                assert!(!starts, "{}", done.err);
+                let said =
+                    "gives a slice of 1.00 GiB, and annotation gpuslice.io/memory says 18.00 GiB";
+                assert!(done.err.contains(said), "{}", done.err);
+            }
+        }
+        cri.remove_pod(&pod);
     }
     assert_nothing_left(&host);
 }
