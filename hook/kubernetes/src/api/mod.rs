@@ -1,0 +1,2 @@
+//! The API server
+//! Touches:  credentials, requests, errors.:the API server.

@@ -1,0 +1,65 @@
+//! The command line of gpuslice-dra.
+//! Touches: its arguments, and the environment variables that they name.
+
+use clap::{Parser, Subcommand};
+use gpuslice_host::base::paths::HostPaths;
+use std::path::PathBuf;
+
+/// The name of the driver, of its DeviceClass and of its sockets.
+pub const DRIVER: &str = "gpuslice.io";
+
+/// Gives containers the GPU memory that their ResourceClaims request: the DRA driver gpuslice.io.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "gpuslice-dra", version)]
+pub struct Settings {
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    pub verb: Option<Verb>,
+
+    /// This node's name in the cluster
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", default_value = "")]
+    pub node_name: String,
+
+    /// The kubelet's folder of plugins
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/plugins")]
+    pub plugins: PathBuf,
+
+    /// The folder in which the kubelet looks for the sockets of new plugins
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/lib/kubelet/plugins_registry"
+    )]
+    pub plugins_registry: PathBuf,
+
+    /// The folder in which the engine looks for CDI files
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
+    pub cdi: PathBuf,
+
+    /// gpuslice-hook, by its path on the host
+    #[arg(long, value_name = "FILE", default_value = "/usr/bin/gpuslice-hook")]
+    pub hook: PathBuf,
+
+    /// The host's root, as this process sees it
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub host_root: PathBuf,
+
+    /// A kubeconfig [default: the credentials of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Commands besides serving.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Verb {
+    /// Exit with 0 if the driver serves this node, else print why it does not: a readiness probe
+    Ready,
+}
+
+impl Settings {
+    /// The host's paths of gpuslice.
+    #[must_use]
+    pub fn host(&self) -> HostPaths {
+        HostPaths::below(&self.host_root)
+    }
+}

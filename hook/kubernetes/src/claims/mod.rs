@@ -1,0 +1,2 @@
+//! A claim becomes a CDI file.
+//! Touches: the CDI folder; the API server, by reading.
