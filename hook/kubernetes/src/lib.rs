@@ -17,3 +17,4 @@ pub mod claims;
 pub mod kubelet;
 pub mod publish;
 pub mod ready;
+pub mod serve;

@@ -1,9 +1,9 @@
 //! The command line of gpuslice-dra.
-//! Touches: its arguments, and the environment variables that they name.
+//! Touches: its arguments, and the environment variable that they name.
 
 use clap::{Parser, Subcommand};
 use gpuslice_host::base::paths::HostPaths;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The name of the driver, of its DeviceClass and of its sockets.
 pub const DRIVER: &str = "gpuslice.io";
@@ -61,5 +61,35 @@ impl Settings {
     #[must_use]
     pub fn host(&self) -> HostPaths {
         HostPaths::below(&self.host_root)
+    }
+
+    /// A file of the host, by its absolute path there.
+    #[must_use]
+    pub fn on_host(&self, path: &Path) -> PathBuf {
+        self.host_root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The folder of this driver's socket, and of the state that the readiness probe reads.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.plugins.join(DRIVER)
+    }
+
+    /// The socket of the calls about claims.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder().join("dra.sock")
+    }
+
+    /// The socket of registration.
+    #[must_use]
+    pub fn registration_socket(&self) -> PathBuf {
+        self.plugins_registry.join(format!("{DRIVER}-reg.sock"))
+    }
+
+    /// The file that tells the readiness probe whether the driver serves.
+    #[must_use]
+    pub fn ready_file(&self) -> PathBuf {
+        self.folder().join("ready")
     }
 }
