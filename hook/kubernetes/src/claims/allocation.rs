@@ -66,8 +66,8 @@ pub enum AllocationError {
          DRAConsumableCapacity is off in the scheduler"
     )]
     NoMemory(String),
-    /// The amount of memory is not a quantity.
-    #[error("request \"{request}\" got \"{memory}\" of memory, which is not a quantity")]
+    /// The amount of memory is not a quantity, or less than 1 MiB.
+    #[error("request \"{request}\" got \"{memory}\" of memory, which is not a size")]
     Memory {
         /// The request.
         request: String,
@@ -78,7 +78,7 @@ pub enum AllocationError {
     #[error(transparent)]
     ShareId(NameError),
     /// The opaque configuration is wrong.
-    #[error("the configuration for {DRIVER}: {0}")]
+    #[error("cannot use the configuration for {DRIVER}")]
     Options(#[from] OptionsError),
 }
 

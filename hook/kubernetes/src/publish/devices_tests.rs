@@ -132,9 +132,9 @@ proptest::proptest! {
             let (value, default) = (read(&capacity.value), read(policy.default.as_ref().unwrap()));
             let (min, step) = (read(&range.min), read(range.step.as_ref().unwrap()));
             let max = range.max.as_ref().map_or(value, read);
-            proptest::prop_assert!(value <= memory && min + step <= value);
+            proptest::prop_assert!(value <= memory && min.saturating_add(step) <= value);
             proptest::prop_assert!(min <= default && default <= max && max <= value);
-            proptest::prop_assert!([value, default, max].iter().all(|one| one % step == 0));
+            proptest::prop_assert!([value, default, max].iter().all(|one| one.is_multiple_of(step)));
         }
     }
 }

@@ -94,8 +94,9 @@ async fn attempt(
     if !wanted.is_empty() {
         let devices = wanted.iter().flat_map(|slice| &slice.spec.devices);
         let count = devices.map(Vec::len).fold(0, usize::saturating_add);
+        let devices = if count == 1 { "device" } else { "devices" };
         log::line(&format!(
-            "published {count} devices, generation {generation}"
+            "published {count} {devices}, generation {generation}"
         ));
     }
     Ok(Attempt::Done)
