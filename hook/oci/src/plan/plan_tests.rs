@@ -9,6 +9,8 @@ use gpuslice_host::machine::{devices, policy};
 
 #[path = "fence_tests.rs"]
 mod fence;
+#[path = "foreign_tests.rs"]
+mod foreign;
 
 const MACHINE: &str = r#"{"version":1,"devices":[
   {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":25769803776,"integrated":false},
@@ -38,6 +40,7 @@ struct Case {
     policy: &'static str,
     memory: Option<Bytes>,
     linux: serde_json::Value,
+    env: &'static [&'static str],
 }
 
 impl Default for Case {
@@ -47,6 +50,7 @@ impl Default for Case {
             policy: "",
             memory: None,
             linux: serde_json::Value::Null,
+            env: &["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"],
         }
     }
 }
@@ -60,7 +64,7 @@ impl Case {
         let spec = serde_json::json!({
             "root": {"path": "rootfs"},
             "annotations": annotations,
-            "process": {"env": ["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"]},
+            "process": {"env": self.env},
             "linux": self.linux,
             "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],
         });

@@ -3,6 +3,7 @@
 
 pub mod annotations;
 pub mod arguments;
+pub mod dialects;
 pub(crate) mod hook_sizes;
 pub mod identity;
 pub(crate) mod json_filter;

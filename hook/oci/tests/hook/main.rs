@@ -13,6 +13,7 @@ mod ambiguous;
 mod binary;
 mod crash;
 mod damaged;
+mod dialects;
 mod dry_run;
 mod events;
 mod fail_closed;
