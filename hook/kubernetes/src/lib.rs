@@ -15,6 +15,7 @@ pub mod api;
 pub mod base;
 pub mod claims;
 pub mod kubelet;
+pub mod nri;
 pub mod publish;
 pub mod ready;
 pub mod serve;

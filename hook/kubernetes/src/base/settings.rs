@@ -1,7 +1,7 @@
 //! The command line of gpuslice-dra.
 //! Touches: its arguments, and the environment variable that they name.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use gpuslice_host::base::paths::HostPaths;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,30 @@ pub struct Settings {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// Exit with 0 if the driver serves this node, else print why it does not: a readiness probe
-    Ready,
+    Ready {
+        /// Ask for the NRI plugin of this node
+        #[arg(long)]
+        nri: bool,
+    },
+    /// Serve the engine as an NRI plugin: pods with an annotation get slices without a RuntimeClass
+    Nri(NriOptions),
+}
+
+/// The options of the NRI plugin.
+#[derive(Clone, Debug, Args)]
+pub struct NriOptions {
+    /// The engine's socket for NRI plugins
+    #[arg(long, value_name = "FILE", default_value = "/var/run/nri/nri.sock")]
+    pub socket: PathBuf,
+
+    /// The plugin's place among others: two digits
+    #[arg(long, value_name = "NN", default_value = "10", value_parser = place)]
+    pub index: String,
+}
+
+fn place(text: &str) -> Result<String, &'static str> {
+    let is_place = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
+    is_place.then(|| text.to_owned()).ok_or("not two digits")
 }
 
 impl Settings {
@@ -91,5 +114,11 @@ impl Settings {
     #[must_use]
     pub fn ready_file(&self) -> PathBuf {
         self.folder().join("ready")
+    }
+
+    /// The same of the NRI plugin.
+    #[must_use]
+    pub fn nri_ready_file(&self) -> PathBuf {
+        self.folder().join("nri-ready")
     }
 }

@@ -111,6 +111,7 @@ const KUBERNETES: Crate = Crate {
     folder: "hook/kubernetes/src",
     page: "ARCHITECTURE.md",
     rooms: &[
+        ("nri", "the engine's calls: containers without a claim"),
         (
             "kubelet",
             "the kubelet's calls: registration, claims, health",
