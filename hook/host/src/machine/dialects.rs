@@ -14,3 +14,20 @@ pub struct Dialects {
     /// NVIDIA: the variables of its container toolkit and of MPS.
     pub nvidia: bool,
 }
+
+impl Dialects {
+    /// The annotations that a handler of containerd must pass on, as its patterns.
+    #[must_use]
+    pub fn annotations(self) -> Vec<&'static str> {
+        let kai = [
+            "gpu-memory*",
+            "gpu-fraction*",
+            "mps",
+            "nvidia.com/container.*",
+            "kai.scheduler/container.*",
+        ];
+        let kai = kai.into_iter().filter(|_| self.kai);
+        let hami = ["hami.io/vgpu-devices-allocated"];
+        kai.chain(hami.into_iter().filter(|_| self.hami)).collect()
+    }
+}

@@ -34,7 +34,7 @@ impl Plugin {
         plugin
     }
 
-    fn is_killed(mut self, host: &Host) {
+    fn kill(mut self, host: &Host) {
         host.sh("kill -9 $(pidof gpuslice-dra)").ok();
         let _ = patience::ends(&mut self.0);
     }
@@ -104,7 +104,7 @@ fn a_pod_without_a_class_gets_its_slice_by_nri() {
         cri.remove_pod(&pod);
     }
     assert_nothing_left(&host);
-    plugin.is_killed(&host);
+    plugin.kill(&host);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn what_starts_while_the_plugin_is_dead_is_reported_by_the_next_one() {
     let before = cri
         .run_container(&pod, &Spec::new("before"), &none)
         .expect("a container");
-    plugin.is_killed(&host);
+    plugin.kill(&host);
     // The container that has a slice keeps it. containerd before 2.2 cannot require a plugin.
     assert_sliced(&cri, &before, 5 * GIB);
     let meanwhile = cri
@@ -149,5 +149,5 @@ fn what_starts_while_the_plugin_is_dead_is_reported_by_the_next_one() {
     }
     cri.remove_pod(&pod);
     assert_nothing_left(&host);
-    plugin.is_killed(&host);
+    plugin.kill(&host);
 }
