@@ -59,6 +59,11 @@ wheel() {
         python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
             -d "$target/roots/wheels" -r tests/packages/requirements.txt
     roots trixie && in_root trixie wheel.sh
+    local file size
+    for file in "$target"/dist/packages/*.whl; do
+        size=$(stat -c %s "$file")
+        [ "$size" -le 3000000 ] || { echo "FAILED: ${file##*/} has $size bytes, more than 3 MB" >&2; return 1; }
+    done
 }
 mixed() { # an older library and a newer command, and the other way round
     roots trixie && in_root trixie mixed.sh

@@ -5,20 +5,24 @@
 pub(crate) mod budgets;
 mod error;
 mod fence;
+mod foreign;
 mod mounts;
 pub(crate) mod neighbours;
 
 pub use error::PlanError;
+pub(crate) use foreign::is_foreign;
 pub use mounts::PlannedMount;
 pub(crate) use mounts::{PROC_MEMINFO, READ_ONLY, READ_ONLY_DATA};
 
 use crate::plan::budgets::Budgets;
+use crate::plan::foreign::Foreign;
 use crate::request::annotations::{self, AnnotatedRequest, SliceRequest};
 use crate::request::hook_slices::{self, HookSlice};
 use crate::request::identity::{Annotations, Identity};
 use crate::request::spec::Spec;
 use crate::request::state::{State, is_id};
 use crate::request::toolkit_limit;
+use crate::request::visible_gpus;
 use gpuslice_config::ledger::key_of;
 use gpuslice_config::slice::{
     self, Fence, ListedDevice, PageCache, PresentAs, Slice, SliceError, Text,
@@ -132,6 +136,9 @@ pub struct ContainerPlan {
     /// A note for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the container requests, in the words of other systems, and does not get.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unheld: Vec<String>,
 }
 
 /// A file on the host.
@@ -154,23 +161,32 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
         return Ok(Decision::Nothing("it only holds a pod's namespaces"));
     }
     let by_hooks = hook_slices::of(given.spec, given.own)?;
-    let annotated = annotations::read_beside(&annotations, &who, by_hooks.is_some())?;
+    let visible = visible_gpus::of(given.spec, given.devices);
+    let foreign = Foreign::of(given, &annotations, &who, visible.as_deref())?;
+    let sized = by_hooks.is_some() || foreign.asks();
+    let annotated = annotations::read_beside(&annotations, &who, sized)?;
     let asked = match (annotated, &by_hooks) {
         (AnnotatedRequest::Slice(request), None) => request,
         (AnnotatedRequest::Slice(request), Some(by_hooks)) => {
             by_hooks.with(request, given.devices)?
         }
         (_, Some(by_hooks)) => by_hooks.request.clone(),
+        (_, None) if foreign.asks() => SliceRequest::default(),
         (_, None) => match &given.policy.default {
             Some(default) if !given.devices.devices.is_empty() => default.into(),
             Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
             None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
-            None => return Ok(Decision::Nothing("it asks for no slice")),
+            None => match foreign.lowers_all() {
+                Some(request) => request,
+                None => return Ok(Decision::Nothing("it asks for no slice")),
+            },
         },
     };
-    let budgets = budgets::of(&asked, given, &who)?;
+    let asked = foreign.join(asked, by_hooks.is_some(), given)?;
+    let budgets = budgets::of(&asked, given, &who, visible)?;
     let named = by_hooks.and_then(|by_hooks| by_hooks.named);
-    plan(&asked, named, budgets, given, who).map(|plan| Decision::Slice(Box::new(plan)))
+    let plan = plan(asked, named, budgets, given, who, foreign)?;
+    Ok(Decision::Slice(Box::new(plan)))
 }
 
 /// The annotations of the state and of the configuration together. Some runtimes pass on only one
@@ -183,11 +199,12 @@ fn both(given: &PlanInput<'_>) -> Annotations {
 }
 
 fn plan(
-    asked: &SliceRequest,
+    mut asked: SliceRequest,
     named: Option<String>,
     budgets: Budgets,
     given: &PlanInput<'_>,
     who: Identity,
+    foreign: Foreign,
 ) -> Result<ContainerPlan, PlanError> {
     let Budgets {
         each: mut devices,
@@ -209,7 +226,9 @@ fn plan(
             )
         }),
     };
-    let notes: Vec<String> = note.into_iter().chain(lowered).collect();
+    let is_shared = asked.shared || named.is_some();
+    let bounded = foreign.lower(&mut asked, is_shared, &mut devices);
+    let notes: Vec<String> = note.into_iter().chain(lowered).chain(bounded).collect();
     let note = (!notes.is_empty()).then(|| notes.join("; "));
     let id = given.state.id.clone();
     if is_reserved(&id) {
@@ -222,8 +241,8 @@ fn plan(
         (None, true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
         (None, true, _) => return Err(PlanError::NoPod),
     };
-    let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
-    let fence = fence::of(asked, &devices, given)?;
+    let text = slice_file(&asked, &devices, given.policy, &who, ledger_id(&slice))?;
+    let fence = fence::of(&asked, &devices, given)?;
     let root = given.paths.container_root(&id);
     let file = |name: &str, text: String| PlannedFile {
         path: root.join(name),
@@ -248,11 +267,12 @@ fn plan(
         fence,
         files,
         mounts: mounts::mounts(given, &id, &slice, promised, has_page),
-        drops: drops(asked, given, promised > Bytes::ZERO),
+        drops: drops(&asked, given, promised > Bytes::ZERO),
         container: id,
         slice,
         devices,
         note,
+        unheld: foreign.unheld(),
     })
 }
 
@@ -308,6 +328,13 @@ fn slice_file(
 }
 
 impl ContainerPlan {
+    /// The message of the container's start.
+    pub(crate) fn started(&self) -> String {
+        let unheld = self.unheld.iter().map(String::as_str);
+        let parts: Vec<&str> = std::iter::once("started").chain(unheld).collect();
+        parts.join("; ")
+    }
+
     /// Sets the host memory that the slice is promised, which may be less than its budget.
     pub fn is_promised(&mut self, promised: Bytes, paths: &HostPaths) {
         let target = Path::new("/").join(MOUNT).join(mounts::PROMISE);

@@ -10,6 +10,8 @@ use gpuslice_host::machine::{devices, policy};
 
 #[path = "fence_tests.rs"]
 mod fence;
+#[path = "foreign_tests.rs"]
+mod foreign;
 
 const MACHINE: &str = r#"{"version":1,"devices":[
   {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":25769803776,"integrated":false},
@@ -39,6 +41,7 @@ struct Case {
     policy: &'static str,
     memory: Option<Bytes>,
     linux: serde_json::Value,
+    env: &'static [&'static str],
     hooks: serde_json::Value,
 }
 
@@ -49,6 +52,7 @@ impl Default for Case {
             policy: "",
             memory: None,
             linux: serde_json::Value::Null,
+            env: &["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"],
             hooks: serde_json::Value::Null,
         }
     }
@@ -63,7 +67,7 @@ impl Case {
         let spec = serde_json::json!({
             "root": {"path": "rootfs"},
             "annotations": annotations,
-            "process": {"env": ["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"]},
+            "process": {"env": self.env},
             "linux": self.linux,
             "hooks": self.hooks,
             "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],

@@ -2,9 +2,10 @@
 //! Touches: its arguments. Never: the environment, which images set.
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 
+use crate::request::dialects::Portion;
 use crate::request::identity::{Annotations, Identity};
 use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Total};
-use gpuslice_config::words::device::Selector;
+use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use gpuslice_host::base::text::shown;
 use gpuslice_host::machine::meminfo::ShownBy;
@@ -22,6 +23,8 @@ pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headr
 pub struct SliceRequest {
     /// The budget of every GPU that is not named.
     pub memory: Option<Bytes>,
+    /// The part of every listed GPU that is not named, in place of `memory`.
+    pub portion: Option<Portion>,
     /// The budgets of the named GPUs.
     pub devices: Vec<Named>,
     /// The value reported as total memory.
@@ -60,6 +63,12 @@ pub struct Named {
 }
 
 impl SliceRequest {
+    /// The budget of a GPU that is not named.
+    #[must_use]
+    pub fn memory_of(&self, total: Bytes) -> Option<Bytes> {
+        self.portion.map(|part| part.of(total)).or(self.memory)
+    }
+
     /// Whether a memory size is requested.
     #[must_use]
     pub fn limits_something(&self) -> bool {
@@ -153,6 +162,17 @@ pub enum AnnotationError {
     /// Options are given without a memory size.
     #[error("annotation {PREFIX}{0} needs a size (add {PREFIX}memory)")]
     NoMemory(&'static str),
+}
+
+/// The budgets of single GPUs, for this container.
+#[must_use]
+pub fn named(devices: &[(DeviceUuid, Bytes)]) -> Vec<Named> {
+    let named = devices.iter().map(|(uuid, memory)| Named {
+        selector: Selector::Uuid(*uuid),
+        memory: *memory,
+        own: true,
+    });
+    named.collect()
 }
 
 impl AnnotationError {

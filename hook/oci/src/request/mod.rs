@@ -3,6 +3,7 @@
 
 pub mod annotations;
 pub mod arguments;
+pub mod dialects;
 pub mod hook_slices;
 pub mod identity;
 pub(crate) mod json_filter;

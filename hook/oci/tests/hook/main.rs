@@ -14,6 +14,7 @@ mod binary;
 mod claims;
 mod crash;
 mod damaged;
+mod dialects;
 mod dry_run;
 mod events;
 mod fail_closed;

@@ -24,6 +24,7 @@ mod many;
 mod matrix;
 mod matrix_toolkit;
 mod meminfo;
+mod nri;
 mod nvidia;
 mod pods;
 mod policies;

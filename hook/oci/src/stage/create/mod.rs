@@ -78,12 +78,14 @@ fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decid
         || spec.as_ref().is_err_and(SpecError::requests_twice);
     let policy = policy::read(&given.paths)
         .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
+    let in_dialect = |spec: &Spec| plan::is_foreign(&policy, &state.annotations, spec);
+    let annotated = annotated || spec.as_ref().is_ok_and(in_dialect);
     let on = Outcomes::of(&policy, annotated);
     let spec = spec.map_err(|error| on.by_container(error))?;
     let planned = plan_for(state, &spec, &policy, given, stage).map_err(|error| {
         match error.downcast_ref::<PlanError>() {
             None => on.by_host(error),
-            Some(PlanError::Annotation(_)) => on.by_container(error),
+            Some(PlanError::Annotation(_) | PlanError::Dialect(_)) => on.by_container(error),
             // A request that policy does not allow is refused whatever `on-error` says.
             Some(_) => StageFailure::Refused(error),
         }
@@ -140,7 +142,12 @@ pub(crate) fn dry_run(
         Admission::New { record, note } => {
             lines.extend(note);
             let note = decided.plan.note.as_ref();
-            lines.extend(note.map(|note| format!("{name}: {note}")));
+            let unheld = decided.plan.unheld.iter();
+            lines.extend(
+                note.into_iter()
+                    .chain(unheld)
+                    .map(|note| format!("{name}: {note}")),
+            );
             record.unified()
         }
     };
@@ -210,10 +217,14 @@ pub(crate) fn create(
         let line = format!("{}: {note}", run.plan.name);
         run.report.lines.push(line);
     }
+    if !known {
+        let line = |unheld| format!("{}: {unheld}", run.plan.name);
+        run.report.logged.extend(run.plan.unheld.iter().map(line));
+    }
     match run.inject(state, &spec, stage) {
         Ok(()) => {
             if !known && run.report.events.is_empty() {
-                let started = run.event(EventKind::Start, state, "started".to_owned());
+                let started = run.event(EventKind::Start, state, run.plan.started());
                 run.report.events.push(started);
             }
             Ok(())
@@ -250,7 +261,7 @@ fn plan_for(
     let without = wanted(&Devices::none());
     if matches!(
         without,
-        Err(PlanError::Unannotated | PlanError::Annotation(_))
+        Err(PlanError::Unannotated | PlanError::Annotation(_) | PlanError::Dialect(_))
     ) {
         return Ok(without.map(|_| None)?);
     }
