@@ -18,6 +18,7 @@ help: ## this list
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
 	$(CARGO) build --release --locked -p gpuslice
+	$(CARGO) build --release --locked -p gpuslice-dra
 	hook/oci/build.sh
 	tests/sim/build.sh $(TARGET)/sim
 

@@ -43,6 +43,7 @@ readers)
     ;;
 containers)
     tests/containers/setup.sh
+    [ "$(id -u)" != 0 ] || tests/containers/containerd.sh "$target/containers/containerd"
     ;;
 loaders) # Debian's PyTorch, which has no CUDA and is much smaller
     tests/setup.sh clients

@@ -32,6 +32,7 @@ CONTAINER = {
     "mounts": (7, [MOUNT]),
     "annotations": (10, MAP),
     "log_path": (11, STRING),
+    "cdi_devices": (17, [{"name": (1, STRING)}]),
     "linux": (15, {"security_context": (2, {"namespace_options": (3, NAMESPACES), "readonly_rootfs": (7, INT)})}),
 }
 POD_ID, CONTAINER_ID = {"pod_sandbox_id": (1, STRING)}, {"container_id": (1, STRING)}

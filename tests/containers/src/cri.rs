@@ -10,7 +10,8 @@ use crate::spec::Spec;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::process::Child;
+use std::process::{Child, Command};
+use std::sync::OnceLock;
 
 /// A containerd and its CRI.
 #[derive(Debug)]
@@ -63,6 +64,28 @@ impl<'h> Cri<'h> {
             .ok();
         }
         cri
+    }
+
+    /// Like [`Cri::new`], with containerd 1.7, which adds CDI devices to containers. It is downloaded
+    /// once.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    #[must_use]
+    pub fn with_cdi(host: &'h Host, handler: &'static str, configure: &str) -> Cri<'h> {
+        static FETCHED: OnceLock<bool> = OnceLock::new();
+        let is_fetched = FETCHED.get_or_init(|| {
+            let mut script = Command::new(place::package().join("containerd.sh"));
+            let status = script.arg(place::roots().join("containerd")).status();
+            status.expect("a shell").success()
+        });
+        assert!(is_fetched, "containerd 1.7 cannot be had");
+        let cdi = format!(
+            "cp /run/build/containers/containerd/usr/bin/* /usr/bin/ &&
+             echo '  enable_cdi = true' >>/etc/containerd/config.toml
+             {configure}"
+        );
+        Cri::new(host, handler, &cdi)
     }
 
     /// Makes one call.
@@ -119,6 +142,22 @@ impl<'h> Cri<'h> {
         spec: &Spec,
         annotations: &Value,
     ) -> Result<String, Done> {
+        self.run_container_with(pod, spec, annotations, &[])
+    }
+
+    /// Like [`Cri::run_container`], with CDI devices: a kubelet names those that a driver has
+    /// prepared for the pod's claims.
+    ///
+    /// # Errors
+    /// When it did not start.
+    pub fn run_container_with(
+        &self,
+        pod: &str,
+        spec: &Spec,
+        annotations: &Value,
+        devices: &[&str],
+    ) -> Result<String, Done> {
+        let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
         let mounts: Vec<Value> = spec
             .all_mounts()
             .into_iter()
@@ -138,6 +177,7 @@ impl<'h> Cri<'h> {
             "mounts": mounts,
             "annotations": annotations,
             "log_path": format!("{}.log", spec.name),
+            "cdi_devices": devices,
             "linux": {"security_context": {
                 "namespace_options": {"network": 2, "pid": 1},
                 "readonly_rootfs": spec.read_only,

@@ -6,6 +6,7 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_hook::plan::{Decision, PlanInput, decide};
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::devices;
+use gpuslice_hook::request::hook_slices::HookSlice;
 use gpuslice_hook::request::spec;
 use gpuslice_hook::request::state;
 
@@ -21,13 +22,14 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     };
     let paths = HostPaths::default();
     let policy = Policy::default();
+    let own = HookSlice::default();
     let given = PlanInput {
         state: &state,
         spec: &spec,
         policy: &policy,
         devices: &devices,
         paths: &paths,
-        memory: None,
+        own: &own,
     };
     let Ok(Decision::Slice(plan)) = decide(&given) else {
         return;

@@ -111,6 +111,7 @@ pub fn names(folder: &Path) -> io::Result<Vec<OsString>> {
             names.push(OsStr::from_bytes(name).to_owned());
         }
     }
+    names.sort_unstable();
     Ok(names)
 }
 

@@ -16,13 +16,13 @@ pub enum SizeError {
     /// Two hook definitions give different sizes.
     #[error(
         "two hooks in config.json give different slices of the same GPU, {0} and {1}: request only \
-         one CDI device or runtime of gpuslice"
+         one CDI device or runtime of gpuslice, or claims of one size"
     )]
     Hooks(Bytes, Bytes),
     /// A hook definition and an annotation give different sizes.
     #[error(
-        "a hook in config.json (of a CDI device or a runtime) gives a slice of {hook}, and annotation \
-         gpuslice.io/{key} says {annotation}: leave one of them out"
+        "a hook in config.json (of a claim, a CDI device or a runtime) gives a slice of {hook}, and \
+         annotation gpuslice.io/{key} says {annotation}: leave one of them out"
     )]
     Annotation {
         /// The size of the hook.
@@ -32,6 +32,24 @@ pub enum SizeError {
         /// Its size.
         annotation: Bytes,
     },
+    /// Two hook definitions give an option different values.
+    #[error("two hooks in config.json give different values of --{0}")]
+    Options(&'static str),
+    /// A hook definition and an annotation give an option different values.
+    #[error(
+        "annotation gpuslice.io/{0} contradicts a hook in config.json (of a claim, a CDI device or a \
+         runtime): leave the annotation out"
+    )]
+    AnnotationOption(&'static str),
+    /// The value of an option is wrong.
+    #[error("{0}")]
+    Option(String),
+    /// The name of a slice is not usable, or a second one.
+    #[error("--slice {0:?} is not the one name of a slice (letters, digits, and _ . + -)")]
+    Name(String),
+    /// A slice is described that has no size.
+    #[error("the options of a slice need its size (add {MEMORY})")]
+    NoMemory,
     /// The size of a hook definition is not a size.
     #[error("{MEMORY} {0:?} is not a size (try 8GiB)")]
     Malformed(String),
@@ -44,7 +62,7 @@ pub fn is_ours(path: &Path, arguments: &[String]) -> bool {
     named(path) || arguments.first().is_some_and(|name| named(Path::new(name)))
 }
 
-/// The value of `--memory` among the arguments of a hook definition.
+/// The value of `--memory` among the arguments of a hook definition: a size, or `GPU-UUID=SIZE`.
 #[must_use]
 pub fn memory_of(arguments: &[String]) -> Option<&str> {
     let mut rest = arguments.iter().skip_while(|word| *word != MEMORY);
@@ -58,7 +76,8 @@ pub fn memory_of(arguments: &[String]) -> Option<&str> {
 /// When they differ, or one is not a size.
 pub fn one<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Option<Bytes>, SizeError> {
     let mut found: Option<Bytes> = None;
-    for value in values {
+    // Sizes of single GPUs may differ. The hook itself compares those.
+    for value in values.into_iter().filter(|value| !value.contains('=')) {
         let size = Bytes::configured(value).map_err(|_| SizeError::Malformed(value.to_owned()))?;
         match found {
             Some(other) if other != size => return Err(SizeError::Hooks(other, size)),

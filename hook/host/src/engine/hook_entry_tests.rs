@@ -108,6 +108,23 @@ fn a_cdi_device_and_a_runtime_of_different_sizes_are_refused() {
 }
 
 #[test]
+fn the_hooks_of_claims_are_kept_and_learn_the_bundle() {
+    let claim = |name: &str, size: &str| {
+        let gpu = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
+        format!(
+            r#"{{"path":"/opt/gpuslice-hook","args":["gpuslice-hook","--slice","{name}","--memory","{gpu}={size}","createRuntime"]}}"#
+        )
+    };
+    // Each claim has a size of its own: the hooks add them up.
+    let both = [claim("a", "4GiB"), claim("b", "2GiB")].join(",");
+    let config = format!(r#"{{"hooks":{{"createRuntime":[{both}]}}}}"#);
+    let changed = add(&config, &SIZED).unwrap();
+    let wanted = both.replace(r#""--slice""#, r#""--bundle","/b","--slice""#);
+    assert!(changed.contains(&wanted), "{changed}");
+    assert_eq!(changed.matches("createRuntime\"]").count(), 2, "{changed}");
+}
+
+#[test]
 fn a_bundle_that_is_run_again_with_another_size_has_that_size() {
     let (eight, two) = (memory("8GiB"), memory("2GiB"));
     let runtime = |options| Ours { options, ..SIZED };

@@ -4,6 +4,7 @@
 
 pub mod cgroups;
 pub mod devices;
+pub mod dialects;
 pub mod environment;
 pub mod meminfo;
 pub mod policy;

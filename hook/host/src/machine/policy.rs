@@ -4,6 +4,7 @@
 
 use crate::base::paths::HostPaths;
 use crate::base::read;
+use crate::machine::dialects::Dialects;
 use crate::machine::meminfo::ShownBy;
 use gpuslice_config::slice::threshold::Threshold;
 use gpuslice_config::slice::thresholds::Thresholds;
@@ -53,8 +54,7 @@ pub struct Policy {
     /// The pressure thresholds of a host of unified memory: `gpuslice run --threshold`.
     #[serde(deserialize_with = "thresholds")]
     pub thresholds: Thresholds,
-    /// The way in which `/proc/meminfo` shows slices of unified memory, for containers without the
-    /// annotation.
+    /// How `/proc/meminfo` shows slices of unified memory, to containers without the annotation.
     pub meminfo: Option<ShownBy>,
     /// What holds the limits of containers; absent: each container may choose.
     pub fence: Option<Fence>,
@@ -62,6 +62,8 @@ pub struct Policy {
     pub driver_limits: DriverLimits,
     /// The runtimes that `gpuslice-runtime` tries in turn, by name or path.
     pub runtime: Vec<String>,
+    /// The other systems whose requests count.
+    pub dialects: Dialects,
 }
 
 /// Whether a container starts when something fails.

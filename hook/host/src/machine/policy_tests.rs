@@ -38,6 +38,9 @@ container = "8GiB"
 [page-cache]
 mode = "drop"
 mounts = ["/models"]
+
+[dialects]
+kai = true
 "#;
 
 #[test]
@@ -91,6 +94,10 @@ fn every_key_is_read() {
         fence: Some(Fence::Preload),
         driver_limits: DriverLimits::Off,
         runtime: vec!["crun".to_owned()],
+        dialects: Dialects {
+            kai: true,
+            ..Dialects::default()
+        },
     };
     assert_eq!(read, expected);
 }

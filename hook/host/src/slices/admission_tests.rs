@@ -36,6 +36,7 @@ fn record(slice: &str, namespace: Option<&str>, budget: DeviceBudget) -> SliceRe
         namespace: namespace.map(str::to_owned),
         shared: false,
         sandbox: None,
+        named: None,
         devices: vec![budget],
         promised: None,
         before_resize: None,

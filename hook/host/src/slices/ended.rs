@@ -59,10 +59,10 @@ fn end(record: &SliceRecord, member: &Member, devices: &[DeviceUse]) -> Event {
     let duration = member.owner.age();
     let refused = devices.iter().filter_map(|one| one.count);
     let refused = refused.fold(0, u64::saturating_add);
-    let shared = if record.shared {
-        " of the pod's slice"
-    } else {
-        ""
+    let shared = match (record.shared, record.named.is_none()) {
+        (false, _) => "",
+        (true, true) => " of the pod's slice",
+        (true, false) => " of the claim's slice",
     };
     let message = match refused {
         0 => "ended".to_owned(),

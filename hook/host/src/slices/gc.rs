@@ -143,6 +143,10 @@ pub fn leave(
         registry.remove(&record.slice)?;
         return Ok(None);
     }
+    // The containers of other pods may still use a named slice. It is known by one that does.
+    if let (true, Some(first)) = (record.named.is_some(), record.containers.first()) {
+        record.name.clone_from(&first.name);
+    }
     registry.write(&record)?;
     Ok(Some(record))
 }

@@ -33,19 +33,23 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 pub struct SliceRecord {
     /// The version of this file's format.
     pub version: u32,
-    /// Its id: the container's, or its pod's.
+    /// Its id: the container's, its pod's, or that of a named slice.
     pub slice: String,
     /// Its display name.
     pub name: String,
     /// The namespace whose share it counts against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether a pod's containers share it.
+    /// Whether several containers may share it: those of a pod, or those that name it.
     #[serde(default)]
     pub shared: bool,
     /// The whole id of the sandbox of that pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// The names by which containers share it, those of their claims: in order, with commas between
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<String>,
     /// The admitted budgets.
     pub devices: Vec<DeviceBudget>,
     /// The host memory that it was promised, where that is less than its budget: it is
@@ -236,7 +240,7 @@ impl<'a> Registry<'a> {
         self.paths
     }
 
-    /// All slices, by id.
+    /// All slices, by their files.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -282,7 +286,7 @@ impl<'a> Registry<'a> {
 /// The extension of a record's file until it is complete.
 pub const NEW: &str = "new";
 
-/// All slices, by id, without the lock: a snapshot of one moment.
+/// All slices, by their files, without the lock: a snapshot of one moment.
 ///
 /// # Errors
 /// When one cannot be read.
@@ -333,8 +337,6 @@ pub fn survey(paths: &HostPaths) -> Result<(Vec<SliceRecord>, Vec<Damaged>), Reg
             }),
         }
     }
-    records.sort_by(|one: &SliceRecord, other| one.slice.cmp(&other.slice));
-    damaged.sort_by(|one, other| one.path.cmp(&other.path));
     Ok((records, damaged))
 }
 

@@ -127,7 +127,6 @@ pub fn living(folder: &Path) -> Vec<Tenant> {
             tenants.push(tenant);
         }
     }
-    tenants.sort_by(|one: &Tenant, other| one.file.cmp(&other.file));
     tenants
 }
 

@@ -5,7 +5,6 @@
 use crate::plan::{PlanError, PlanInput};
 use crate::request::annotations::{Named, SliceRequest};
 use crate::request::identity::Identity;
-use crate::request::visible_gpus;
 use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::machine::devices::SliceTarget;
@@ -17,11 +16,12 @@ pub(crate) struct Budgets {
     pub(crate) note: Option<String>,
 }
 
-/// Computes the budgets.
+/// Computes the budgets. `visible`: the GPUs that the container is given, if they are known.
 pub(crate) fn of(
     asked: &SliceRequest,
     given: &PlanInput<'_>,
     who: &Identity,
+    visible: Option<Vec<DeviceUuid>>,
 ) -> Result<Budgets, PlanError> {
     let devices = given.devices;
     let names = |selector: Selector, target: &SliceTarget<'_>| {
@@ -47,7 +47,7 @@ pub(crate) fn of(
     // A pod's containers share one slice, whichever GPU each of them is given.
     let seen = match asked.shared {
         true => None,
-        false => visible_gpus::of(given.spec, devices),
+        false => visible,
     };
     let is_seen = |target: &SliceTarget<'_>| match &seen {
         None => true,
@@ -74,7 +74,7 @@ pub(crate) fn of(
             .devices
             .iter()
             .filter(|named| names(named.selector, &target));
-        let everywhere = asked.memory.filter(|_| is_seen(&target));
+        let everywhere = asked.memory_of(target.memory).filter(|_| is_seen(&target));
         let Some(memory) = one(named, target.uuid)?.or(everywhere) else {
             continue;
         };

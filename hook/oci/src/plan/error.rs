@@ -2,6 +2,7 @@
 //! Touches: nothing.
 
 use crate::request::annotations::{self, AnnotationError};
+use crate::request::dialects::DialectError;
 use gpuslice_config::slice::SliceError;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::engine::hook_arguments::SizeError;
@@ -12,6 +13,9 @@ pub enum PlanError {
     /// An annotation is wrong.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
+    /// A request in another system's words is wrong.
+    #[error(transparent)]
+    Dialect(#[from] DialectError),
     /// The sizes of hooks and annotations differ.
     #[error(transparent)]
     Size(#[from] SizeError),

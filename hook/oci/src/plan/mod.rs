@@ -5,20 +5,24 @@
 pub(crate) mod budgets;
 mod error;
 mod fence;
+mod foreign;
 mod mounts;
 pub(crate) mod neighbours;
 
 pub use error::PlanError;
+pub(crate) use foreign::is_foreign;
 pub use mounts::PlannedMount;
 pub(crate) use mounts::{PROC_MEMINFO, READ_ONLY, READ_ONLY_DATA};
 
 use crate::plan::budgets::Budgets;
+use crate::plan::foreign::Foreign;
 use crate::request::annotations::{self, AnnotatedRequest, SliceRequest};
-use crate::request::hook_sizes;
+use crate::request::hook_slices::{self, HookSlice};
 use crate::request::identity::{Annotations, Identity};
 use crate::request::spec::Spec;
 use crate::request::state::{State, is_id};
 use crate::request::toolkit_limit;
+use crate::request::visible_gpus;
 use gpuslice_config::ledger::key_of;
 use gpuslice_config::slice::{
     self, Fence, ListedDevice, PageCache, PresentAs, Slice, SliceError, Text,
@@ -36,26 +40,38 @@ use std::path::{Path, PathBuf};
 /// The prefix of the id of a pod's slice.
 const POD: &str = "pod-";
 
+/// The prefix of the id of a named slice.
+const NAMED: &str = "named-";
+
 /// The id of a pod's slice. Every tenant of unified memory sees this id. If it were the sandbox's
 /// id, a tenant could request the slice by a forged annotation. The hash (FNV-1a) need not be a
 /// cryptographic one: 64 bits do not determine the 256 that engines draw, and the record compares
 /// all of them.
 fn pod_slice(sandbox: &str) -> String {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    let hash = sandbox.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
-    format!("{POD}{hash:016x}")
+    hashed(POD, sandbox)
 }
 
-/// Whether a container's id could be taken for the id of a pod's slice, or of a run's promise
-/// (`run.PID.START.NAME`).
+/// The id of the slice of these names. The record compares the names.
+fn named_slice(names: &str) -> String {
+    hashed(NAMED, names)
+}
+
+fn hashed(prefix: &str, text: &str) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{prefix}{hash:016x}")
+}
+
+/// Whether a container's id could be taken for the id of a slice that is shared, or of a run's
+/// promise (`run.PID.START.NAME`).
 pub(crate) fn is_reserved(id: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let pod = id.strip_prefix(POD);
+    let shared = id.strip_prefix(POD).or_else(|| id.strip_prefix(NAMED));
     let mut parts = id.splitn(4, '.');
     let run = parts.next() == Some("run")
         && parts.next().is_some_and(digits)
         && parts.next().is_some_and(digits);
-    run || pod
+    run || shared
         .is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
@@ -72,8 +88,8 @@ pub struct PlanInput<'a> {
     pub devices: &'a Devices,
     /// The paths on the host.
     pub paths: &'a HostPaths,
-    /// The size that this hook's own arguments give.
-    pub memory: Option<Bytes>,
+    /// The slice that this hook's own arguments give.
+    pub own: &'a HookSlice,
 }
 
 /// The decision about a container.
@@ -92,10 +108,13 @@ pub struct ContainerPlan {
     pub container: String,
     /// Its display name.
     pub name: String,
-    /// The slice: the container's own, or its pod's.
+    /// The slice: the container's own, its pod's, or a named one.
     pub slice: String,
-    /// Whether it is the pod's.
+    /// Whether other containers may share it.
     pub shared: bool,
+    /// The names by which they share it, with commas between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named: Option<String>,
     /// The id of that pod's sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
@@ -117,6 +136,9 @@ pub struct ContainerPlan {
     /// A note for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the container requests, in the words of other systems, and does not get.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unheld: Vec<String>,
 }
 
 /// A file on the host.
@@ -138,33 +160,33 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
     if who.is_sandbox {
         return Ok(Decision::Nothing("it only holds a pod's namespaces"));
     }
-    let memory = hook_sizes::of(given.spec, given.memory)?;
-    let asked = match (
-        annotations::read_beside(&annotations, &who, memory)?,
-        memory,
-    ) {
+    let by_hooks = hook_slices::of(given.spec, given.own)?;
+    let visible = visible_gpus::of(given.spec, given.devices);
+    let foreign = Foreign::of(given, &annotations, &who, visible.as_deref())?;
+    let sized = by_hooks.is_some() || foreign.asks();
+    let annotated = annotations::read_beside(&annotations, &who, sized)?;
+    let asked = match (annotated, &by_hooks) {
         (AnnotatedRequest::Slice(request), None) => request,
-        (AnnotatedRequest::Slice(request), Some(memory)) => {
-            hook_sizes::agree(&request, memory)?;
-            SliceRequest {
-                memory: Some(memory),
-                devices: Vec::new(),
-                ..request
-            }
+        (AnnotatedRequest::Slice(request), Some(by_hooks)) => {
+            by_hooks.with(request, given.devices)?
         }
-        (_, Some(memory)) => SliceRequest {
-            memory: Some(memory),
-            ..SliceRequest::default()
-        },
+        (_, Some(by_hooks)) => by_hooks.request.clone(),
+        (_, None) if foreign.asks() => SliceRequest::default(),
         (_, None) => match &given.policy.default {
             Some(default) if !given.devices.devices.is_empty() => default.into(),
             Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
             None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
-            None => return Ok(Decision::Nothing("it asks for no slice")),
+            None => match foreign.lowers_all() {
+                Some(request) => request,
+                None => return Ok(Decision::Nothing("it asks for no slice")),
+            },
         },
     };
-    let budgets = budgets::of(&asked, given, &who)?;
-    plan(&asked, budgets, given, who).map(|plan| Decision::Slice(Box::new(plan)))
+    let asked = foreign.join(asked, by_hooks.is_some(), given)?;
+    let budgets = budgets::of(&asked, given, &who, visible)?;
+    let named = by_hooks.and_then(|by_hooks| by_hooks.named);
+    let plan = plan(asked, named, budgets, given, who, foreign)?;
+    Ok(Decision::Slice(Box::new(plan)))
 }
 
 /// The annotations of the state and of the configuration together. Some runtimes pass on only one
@@ -177,45 +199,50 @@ fn both(given: &PlanInput<'_>) -> Annotations {
 }
 
 fn plan(
-    asked: &SliceRequest,
+    mut asked: SliceRequest,
+    named: Option<String>,
     budgets: Budgets,
     given: &PlanInput<'_>,
     who: Identity,
+    foreign: Foreign,
 ) -> Result<ContainerPlan, PlanError> {
     let Budgets {
         each: mut devices,
         note,
     } = budgets;
-    let lowered = match asked.shared {
+    let lowered = match asked.shared || named.is_some() {
         false => toolkit_limit::lower(given.spec, &mut devices).map(|limit| {
             format!(
                 "its slice is no larger than NVIDIA_GPU_MEMORY_LIMIT, {limit}, which NVIDIA's \
                 toolkit enforces"
             )
         }),
-        // The containers of a pod share one slice. If this container's limit lowered it, memory of
-        // the other containers could use up what this one may still allocate.
+        // Other containers share the slice. If this container's limit lowered it, their memory could
+        // use up what this one may still allocate.
         true => toolkit_limit::lower(given.spec, &mut devices.clone()).map(|limit| {
             format!(
                 "NVIDIA's toolkit limits this container alone to {limit} \
-                 (NVIDIA_GPU_MEMORY_LIMIT); it shares the pod's larger slice"
+                 (NVIDIA_GPU_MEMORY_LIMIT); it shares the pod's or the claim's larger slice"
             )
         }),
     };
-    let notes: Vec<String> = note.into_iter().chain(lowered).collect();
+    let is_shared = asked.shared || named.is_some();
+    let bounded = foreign.lower(&mut asked, is_shared, &mut devices);
+    let notes: Vec<String> = note.into_iter().chain(lowered).chain(bounded).collect();
     let note = (!notes.is_empty()).then(|| notes.join("; "));
     let id = given.state.id.clone();
     if is_reserved(&id) {
         return Err(PlanError::Reserved(id));
     }
-    let slice = match (asked.shared, &who.sandbox) {
-        (false, _) => id.clone(),
+    let slice = match (&named, asked.shared, &who.sandbox) {
+        (Some(names), ..) => named_slice(names),
+        (None, false, _) => id.clone(),
         // A short id could be guessed.
-        (true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
-        (true, _) => return Err(PlanError::NoPod),
+        (None, true, Some(sandbox)) if is_id(sandbox) && sandbox.len() >= 16 => pod_slice(sandbox),
+        (None, true, _) => return Err(PlanError::NoPod),
     };
-    let text = slice_file(asked, &devices, given.policy, &who, ledger_id(&slice))?;
-    let fence = fence::of(asked, &devices, given)?;
+    let text = slice_file(&asked, &devices, given.policy, &who, ledger_id(&slice))?;
+    let fence = fence::of(&asked, &devices, given)?;
     let root = given.paths.container_root(&id);
     let file = |name: &str, text: String| PlannedFile {
         path: root.join(name),
@@ -230,18 +257,22 @@ fn plan(
         shown == Some(ShownBy::Mount) && presented == PresentAs::Uma && promised > Bytes::ZERO;
     Ok(ContainerPlan {
         name: who.title(),
-        shared: asked.shared,
+        // The driver limits each container by itself, so that no other container can share a slice
+        // that it holds.
+        shared: asked.shared || (named.is_some() && fence != Fence::Driver),
+        named,
         sandbox: who.sandbox.filter(|_| asked.shared),
         pod: place,
         namespace: who.namespace,
         fence,
         files,
         mounts: mounts::mounts(given, &id, &slice, promised, has_page),
-        drops: drops(asked, given, promised > Bytes::ZERO),
+        drops: drops(&asked, given, promised > Bytes::ZERO),
         container: id,
         slice,
         devices,
         note,
+        unheld: foreign.unheld(),
     })
 }
 
@@ -297,6 +328,13 @@ fn slice_file(
 }
 
 impl ContainerPlan {
+    /// The message of the container's start.
+    pub(crate) fn started(&self) -> String {
+        let unheld = self.unheld.iter().map(String::as_str);
+        let parts: Vec<&str> = std::iter::once("started").chain(unheld).collect();
+        parts.join("; ")
+    }
+
     /// Sets the host memory that the slice is promised, which may be less than its budget.
     pub fn is_promised(&mut self, promised: Bytes, paths: &HostPaths) {
         let target = Path::new("/").join(MOUNT).join(mounts::PROMISE);

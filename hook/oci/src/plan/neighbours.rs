@@ -11,7 +11,7 @@ use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::admission::{Asking, admit};
 use gpuslice_host::slices::host_state;
-use gpuslice_host::slices::records::{SliceRecord, unified};
+use gpuslice_host::slices::records::{DeviceBudget, SliceRecord, unified};
 use gpuslice_host::slices::tenants;
 
 /// A container that requests a slice.
@@ -72,22 +72,41 @@ impl Candidate<'_> {
             );
         }
         let own = records.iter().find(|record| record.slice == plan.slice);
-        match own {
+        let shares = |record: &&SliceRecord| {
+            let mut own = parts(plan.named.as_deref());
+            own.any(|name| parts(record.named.as_deref()).any(|other| other == name))
+        };
+        match own.or_else(|| records.iter().find(shares)) {
             Some(record) if self.stage == Stage::Container => bail!(
                 "slice {} is shared, which requires the hook at createRuntime: at createContainer, \
                  it cannot reach the ledger of the other containers",
                 record.slice
             ),
-            Some(record) if !is_of_pod(record, plan) => bail!(
+            Some(record) if record.named != plan.named => bail!(
+                "{} uses the slices {} together, and {} uses {}: containers that share one of several \
+                 slices must share all of them (request one claim with one size for each GPU)",
+                plan.name,
+                plan.named.as_deref().unwrap_or_default(),
+                record.name,
+                record.named.as_deref().unwrap_or_default()
+            ),
+            Some(record) if !may_join(record, plan) && plan.named.is_some() => bail!(
+                "slice {} is used by {} alone: it is in another namespace, or the driver holds its limit",
+                plan.named.as_deref().unwrap_or_default(),
+                record.name
+            ),
+            Some(record) if !may_join(record, plan) => bail!(
                 "slice {} belongs to another pod ({}): only containers with the same sandbox id and \
                  namespace share a slice",
                 record.slice,
                 record.name
             ),
             Some(record) if record.annotated() != plan.devices => bail!(
-                "slice {} is shared with {}, which has another budget",
-                record.slice,
-                record.name
+                "slice {} is shared with {}, which has another budget: {}, and not {}",
+                plan.named.as_ref().unwrap_or(&record.slice),
+                record.name,
+                listed(record.annotated()),
+                listed(&plan.devices)
             ),
             Some(record) => Ok(Admission::New {
                 record: Box::new(record.clone()),
@@ -102,6 +121,7 @@ impl Candidate<'_> {
                     namespace: plan.namespace.clone(),
                     shared: plan.shared,
                     sandbox: plan.sandbox.clone(),
+                    named: plan.named.clone(),
                     devices: plan.devices.clone(),
                     promised,
                     before_resize: None,
@@ -138,12 +158,25 @@ impl Candidate<'_> {
     }
 }
 
-/// Whether a slice belongs to the plan's pod. Its name proves nothing, because tenants can see it.
-fn is_of_pod(record: &SliceRecord, plan: &ContainerPlan) -> bool {
+/// Whether a slice belongs to the plan's pod, or has the plan's names. Its id proves nothing,
+/// because tenants can see it.
+fn may_join(record: &SliceRecord, plan: &ContainerPlan) -> bool {
     plan.shared
         && record.shared
-        && plan.sandbox.is_some()
-        && (&record.sandbox, &record.namespace) == (&plan.sandbox, &plan.namespace)
+        && (plan.sandbox.is_some() || plan.named.is_some())
+        && (&record.sandbox, &record.named) == (&plan.sandbox, &plan.named)
+        && record.namespace == plan.namespace
+}
+
+fn parts(names: Option<&str>) -> impl Iterator<Item = &str> {
+    names.into_iter().flat_map(|names| names.split(','))
+}
+
+/// Budgets, for a message: `8.00 GiB of GPU-1b7d7c5e-...`.
+fn listed(budgets: &[DeviceBudget]) -> String {
+    let each = budgets.iter();
+    let each = each.map(|budget| format!("{} of {}", budget.memory, budget.uuid));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// The message for a slice that policy admits although there is no room for it.

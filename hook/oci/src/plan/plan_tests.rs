@@ -2,6 +2,7 @@
 //! Touches: its arguments; the recorded plans in `snapshots/`.
 
 use super::*;
+use crate::request::hook_slices::HookSlice;
 use crate::request::{spec, state};
 use gpuslice_config::slice::Pressure;
 use gpuslice_config::slice::thresholds::Thresholds;
@@ -9,6 +10,8 @@ use gpuslice_host::machine::{devices, policy};
 
 #[path = "fence_tests.rs"]
 mod fence;
+#[path = "foreign_tests.rs"]
+mod foreign;
 
 const MACHINE: &str = r#"{"version":1,"devices":[
   {"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4","index":0,"name":"Card","memory":25769803776,"integrated":false},
@@ -38,6 +41,8 @@ struct Case {
     policy: &'static str,
     memory: Option<Bytes>,
     linux: serde_json::Value,
+    env: &'static [&'static str],
+    hooks: serde_json::Value,
 }
 
 impl Default for Case {
@@ -47,6 +52,8 @@ impl Default for Case {
             policy: "",
             memory: None,
             linux: serde_json::Value::Null,
+            env: &["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"],
+            hooks: serde_json::Value::Null,
         }
     }
 }
@@ -60,17 +67,26 @@ impl Case {
         let spec = serde_json::json!({
             "root": {"path": "rootfs"},
             "annotations": annotations,
-            "process": {"env": ["GPUSLICE_CONFIG=/evil", "NVIDIA_VISIBLE_DEVICES=all"]},
+            "process": {"env": self.env},
             "linux": self.linux,
+            "hooks": self.hooks,
             "mounts": [{"destination": "/models", "type": "bind", "source": "/srv/models"}],
         });
+        let request = SliceRequest {
+            memory: self.memory,
+            ..SliceRequest::default()
+        };
+        let own = HookSlice {
+            name: None,
+            request,
+        };
         decide(&PlanInput {
             state: &state::parse(br#"{"id":"c1","pid":4711,"bundle":"/b"}"#).unwrap(),
             spec: &spec::parse(spec.to_string().as_bytes()).unwrap(),
             policy: &policy::parse(self.policy).unwrap(),
             devices: &devices::parse(self.machine.as_bytes()).unwrap(),
             paths: &HostPaths::default(),
-            memory: self.memory,
+            own: &own,
         })
     }
 
@@ -384,10 +400,42 @@ fn a_pods_slice_is_named_by_a_hash_that_does_not_give_its_sandbox_away() {
 }
 
 #[test]
+fn a_named_slice_is_its_names_and_no_other_ones() {
+    let slice = |options: &[&str]| {
+        let hook = |options: &&str| {
+            let words = options.split_whitespace();
+            let words: Vec<&str> = ["gpuslice-hook"].into_iter().chain(words).collect();
+            serde_json::json!({"path": "/usr/bin/gpuslice-hook", "args": words})
+        };
+        let hooks: Vec<_> = options.iter().map(hook).collect();
+        let plan = Case {
+            hooks: serde_json::json!({"createRuntime": hooks}),
+            ..Case::default()
+        };
+        plan.plan(POD)
+    };
+    let (a, b) = ("--slice a --memory 1GiB", "--slice b --memory 2GiB");
+    let plan = slice(&[a]);
+    assert_eq!((plan.named.as_deref(), plan.shared), (Some("a"), true));
+    assert_eq!(plan.sandbox, None);
+    assert!(plan.slice.starts_with("named-") && plan.slice.len() == 22);
+    let both = slice(&[b, a]);
+    assert_eq!(both.named.as_deref(), Some("a,b"));
+    assert_eq!(both.slice, slice(&[a, b]).slice);
+    assert_ne!(both.slice, plan.slice);
+    assert_eq!(both.devices[0].memory, Bytes::gib(3));
+    // The driver limits each container by itself.
+    let alone = slice(&["--slice a --memory 1GiB --fence driver"]);
+    assert_eq!((alone.fence, alone.shared), (Fence::Driver, false));
+    assert_eq!(alone.slice, plan.slice);
+}
+
+#[test]
 fn container_ids_that_look_like_a_pods_slice_or_a_run_are_refused() {
     for id in [
         "pod-5f3759df0badc0de",
         "pod-5F3759DF0BADC0DE",
+        "named-5f3759df0badc0de",
         "run.1.5.x",
         "run.1.5",
     ] {
@@ -395,6 +443,7 @@ fn container_ids_that_look_like_a_pods_slice_or_a_run_are_refused() {
     }
     for id in [
         "pod-web",
+        "named-web",
         "pod-5f3759df0badc0de1",
         "run.1",
         "run.a.5.x",

@@ -2,9 +2,10 @@
 //! Touches: its arguments. Never: the environment, which images set.
 //! Law: a key that is not understood is an error: `memroy` must not mean "no limit".
 
+use crate::request::dialects::Portion;
 use crate::request::identity::{Annotations, Identity};
 use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Total};
-use gpuslice_config::words::device::Selector;
+use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::{Bytes, ParseBytesError};
 use gpuslice_host::base::text::shown;
 use gpuslice_host::machine::meminfo::ShownBy;
@@ -22,6 +23,8 @@ pub const KEYS: &str = "memory, memory.<index or uuid>, total, present-as, headr
 pub struct SliceRequest {
     /// The budget of every GPU that is not named.
     pub memory: Option<Bytes>,
+    /// The part of every listed GPU that is not named, in place of `memory`.
+    pub portion: Option<Portion>,
     /// The budgets of the named GPUs.
     pub devices: Vec<Named>,
     /// The value reported as total memory.
@@ -60,10 +63,52 @@ pub struct Named {
 }
 
 impl SliceRequest {
+    /// The budget of a GPU that is not named.
+    #[must_use]
+    pub fn memory_of(&self, total: Bytes) -> Option<Bytes> {
+        self.portion.map(|part| part.of(total)).or(self.memory)
+    }
+
     /// Whether a memory size is requested.
     #[must_use]
     pub fn limits_something(&self) -> bool {
         self.memory.is_some() || !self.devices.is_empty()
+    }
+
+    /// The size on the GPU of this selector.
+    #[must_use]
+    pub(crate) fn size_of(&self, selector: Selector) -> Option<Bytes> {
+        let mut named = self.devices.iter();
+        let named = named.find(|named| named.selector == selector);
+        named.map(|named| named.memory).or(self.memory)
+    }
+
+    /// An option that has another value in the other request. Only the options that hooks have are
+    /// compared.
+    pub(crate) fn contradicts(&self, other: &SliceRequest) -> Option<&'static str> {
+        fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+            one.is_some() && other.is_some() && one != other
+        }
+        let options = [
+            ("total", differ(self.total, other.total)),
+            ("present-as", differ(self.present_as, other.present_as)),
+            ("headroom", differ(self.headroom, other.headroom)),
+            ("page-cache", differ(self.page_cache, other.page_cache)),
+            ("fence", differ(self.fence, other.fence)),
+        ];
+        options
+            .iter()
+            .find(|(_, differ)| *differ)
+            .map(|(key, _)| *key)
+    }
+
+    /// Takes the options that hooks have, where this request has none.
+    pub(crate) fn fill(&mut self, from: &SliceRequest) {
+        self.total = self.total.or(from.total);
+        self.present_as = self.present_as.or(from.present_as);
+        self.headroom = self.headroom.or(from.headroom);
+        self.page_cache = self.page_cache.or(from.page_cache);
+        self.fence = self.fence.or(from.fence);
     }
 }
 
@@ -119,6 +164,25 @@ pub enum AnnotationError {
     NoMemory(&'static str),
 }
 
+/// The budgets of single GPUs, for this container.
+#[must_use]
+pub fn named(devices: &[(DeviceUuid, Bytes)]) -> Vec<Named> {
+    let named = devices.iter().map(|(uuid, memory)| Named {
+        selector: Selector::Uuid(*uuid),
+        memory: *memory,
+        own: true,
+    });
+    named.collect()
+}
+
+impl AnnotationError {
+    /// The text of the error, for the option of the same name.
+    pub(crate) fn of_option(&self) -> String {
+        self.to_string()
+            .replacen("annotation gpuslice.io/", "--", 1)
+    }
+}
+
 /// Whether any annotation is ours.
 #[must_use]
 pub fn any(annotations: &Annotations) -> bool {
@@ -133,17 +197,17 @@ pub fn read(
     annotations: &Annotations,
     who: &Identity,
 ) -> Result<AnnotatedRequest, AnnotationError> {
-    read_beside(annotations, who, None)
+    read_beside(annotations, who, false)
 }
 
-/// Like [`read`], for callers where the operator's own configuration may already give the size.
+/// Like [`read`]. `sized`: the container's hooks give a size, so annotations need none.
 ///
 /// # Errors
 /// [`AnnotationError`] names the annotation.
 pub fn read_beside(
     annotations: &Annotations,
     who: &Identity,
-    memory: Option<Bytes>,
+    sized: bool,
 ) -> Result<AnnotatedRequest, AnnotationError> {
     let ours: Vec<(&str, &str)> = annotations
         .iter()
@@ -160,10 +224,7 @@ pub fn read_beside(
     if let (Some((key, _)), None) = (named, &who.name) {
         return Err(AnnotationError::NoName(shown(key)));
     }
-    let mut request = SliceRequest {
-        memory,
-        ..SliceRequest::default()
-    };
+    let mut request = SliceRequest::default();
     let mut listed = None;
     for (key, value) in pod {
         match key {
@@ -193,7 +254,7 @@ pub fn read_beside(
     if listed.is_some_and(|list| !named && !mentioned(list)) {
         return Ok(AnnotatedRequest::NotThisContainer);
     }
-    match request.limits_something() {
+    match sized || request.limits_something() {
         true => Ok(AnnotatedRequest::Slice(request)),
         // Every key was for other containers.
         false if request == SliceRequest::default() => Ok(AnnotatedRequest::NotThisContainer),
@@ -204,7 +265,8 @@ pub fn read_beside(
 /// The prefix of a key that applies to one container only.
 const CONTAINER: &str = "container.";
 
-fn first_option(request: &SliceRequest) -> &'static str {
+/// An option that the request gives; `share` where it gives no other.
+pub(crate) fn first_option(request: &SliceRequest) -> &'static str {
     let given = [
         ("total", request.total.is_some()),
         ("present-as", request.present_as.is_some()),
@@ -222,7 +284,7 @@ fn first_option(request: &SliceRequest) -> &'static str {
 }
 
 /// Sets one key. `full` is the key as written, for errors.
-fn set(
+pub(crate) fn set(
     request: &mut SliceRequest,
     full: &str,
     key: &str,

@@ -54,6 +54,7 @@ fn every_annotation_of_the_contract_is_read() {
     };
     let expected = SliceRequest {
         memory: Some(Bytes::gib(24)),
+        portion: None,
         devices: vec![
             named(Selector::Index(1), 8),
             named(Selector::Uuid(uuid.parse().unwrap()), 4),

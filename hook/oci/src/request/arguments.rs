@@ -2,7 +2,7 @@
 //! Touches: its arguments.
 
 use crate::base::crash_points::{CRASH_POINTS, CrashPoints};
-use gpuslice_config::words::units::Bytes;
+use crate::request::hook_slices::{self, HookSlice};
 use gpuslice_host::base::paths::HostPaths;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +15,9 @@ An OCI hook: gives a container its slice of GPU memory. Reads the container's st
 input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 8GiB).
 
   --memory SIZE   the slice (for CDI devices); an annotation with another size is refused
+  --memory UUID=SIZE  the slice of one GPU; may be given for several GPUs
+  --slice NAME    one slice for all containers with this name (for claims of Kubernetes)
+  --total, --present-as, --headroom, --page-cache, --fence VALUE  as the annotations of these names
   --bundle DIR    the container's bundle, where the state names another (crun before 1.27)
   --dry-run       print what would be done, and do nothing
   --root DIR      DIR/run/gpuslice, DIR/etc/gpuslice and so on, for tests
@@ -27,8 +30,8 @@ input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 
 pub struct Arguments {
     /// The paths on the host.
     pub paths: HostPaths,
-    /// The slice size, where the operator gives one.
-    pub memory: Option<Bytes>,
+    /// The slice, where the operator gives one.
+    pub slice: HookSlice,
     /// The bundle, where the operator gives one.
     pub bundle: Option<PathBuf>,
     /// Only print the plan.
@@ -43,7 +46,7 @@ pub struct Arguments {
 #[derive(Clone, Debug)]
 pub enum Invocation {
     /// Run a stage.
-    Stage(Arguments),
+    Stage(Box<Arguments>),
     /// Print a text.
     Print(String),
 }
@@ -60,11 +63,10 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Invocation, St
         let mut value = |name: &str| given.next().ok_or_else(|| format!("{name} needs a value"));
         match text.as_str() {
             "--root" => arguments.paths = HostPaths::below(PathBuf::from(value("--root")?)),
-            "--memory" => {
-                let text = value("--memory")?.to_string_lossy().into_owned();
-                let memory = Bytes::configured(&text)
-                    .map_err(|fault| format!("--memory {text}: {fault}"))?;
-                arguments.memory = Some(memory);
+            word if let Some(option) = hook_slices::option(word) => {
+                let value = value(word)?.to_string_lossy().into_owned();
+                let set = arguments.slice.set(option, &value);
+                set.map_err(|fault| fault.to_string())?;
             }
             "--bundle" => {
                 let bundle = PathBuf::from(value("--bundle")?);
@@ -100,8 +102,10 @@ pub fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Invocation, St
             _ => arguments.verb = text,
         }
     }
-    match arguments.verb.is_empty() {
-        true => Err("no stage is given (--help lists them)".to_owned()),
-        false => Ok(Invocation::Stage(arguments)),
+    if arguments.verb.is_empty() {
+        return Err("no stage is given (--help lists them)".to_owned());
     }
+    let slice = std::mem::take(&mut arguments.slice).check();
+    arguments.slice = slice.map_err(|fault| fault.to_string())?;
+    Ok(Invocation::Stage(Box::new(arguments)))
 }

@@ -3,7 +3,8 @@
 
 pub mod annotations;
 pub mod arguments;
-pub(crate) mod hook_sizes;
+pub mod dialects;
+pub mod hook_slices;
 pub mod identity;
 pub(crate) mod json_filter;
 pub mod spec;

@@ -4,6 +4,7 @@
 //! arguments, foreign annotations) are skipped, whatever their length.
 
 use crate::request::annotations;
+use crate::request::dialects::table;
 use crate::request::json_filter::{self, Ambiguous, Keep};
 use crate::request::spec_error::SpecError;
 use gpuslice_host::base::read;
@@ -24,8 +25,34 @@ pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 /// The prefix of the variables that tell NVIDIA's toolkit which limit to set in the driver.
 pub const MEMORY: &str = "NVIDIA_GPU_MEMORY_";
 
+/// The variables to read.
+const ENV: [&str; 7] = {
+    let [cuda, priority, oversubscribe, control, mps, toolkit] = table::VARIABLES;
+    [
+        VISIBLE,
+        cuda,
+        priority,
+        oversubscribe,
+        control,
+        mps,
+        toolkit,
+    ]
+};
+
 /// The annotations to read.
-pub(crate) const ANNOTATIONS: Keep = Keep::Named(&[annotations::PREFIX, ENGINES]);
+pub(crate) const ANNOTATIONS: Keep = Keep::Named(&{
+    let [memory, fraction, mps, container, portion, shares] = table::ANNOTATIONS;
+    [
+        annotations::PREFIX,
+        ENGINES,
+        memory,
+        fraction,
+        mps,
+        container,
+        portion,
+        shares,
+    ]
+});
 
 /// The members of a config.json to read: the fields of [`Spec`].
 const KEPT: Keep = Keep::Members(&[
@@ -35,10 +62,7 @@ const KEPT: Keep = Keep::Members(&[
     ),
     (
         "process",
-        Keep::Members(&[
-            ("args", Keep::First),
-            ("env", Keep::Starting(&[VISIBLE, MEMORY])),
-        ]),
+        Keep::Members(&[("args", Keep::First), ("env", Keep::Starting(&ENV))]),
     ),
     ("mounts", Keep::All),
     ("annotations", ANNOTATIONS),
@@ -100,7 +124,7 @@ pub struct SpecProcess {
     /// The program. Its arguments are left out.
     #[serde(default)]
     pub args: Vec<String>,
-    /// The variables that begin with [`VISIBLE`] or [`MEMORY`].
+    /// The variables that request GPUs or GPU memory, in the words of NVIDIA and HAMi.
     #[serde(default)]
     pub env: Vec<String>,
 }
@@ -246,6 +270,15 @@ impl Spec {
         let linux = self.linux.as_ref();
         linux
             .and_then(|linux| linux.masked_paths.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// The variables that are read.
+    #[must_use]
+    pub fn env(&self) -> &[String] {
+        let process = self.process.as_ref();
+        process
+            .map(|process| process.env.as_slice())
             .unwrap_or_default()
     }
 

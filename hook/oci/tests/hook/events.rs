@@ -10,7 +10,7 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 
-fn events(host: &Host) -> Vec<Event> {
+pub fn events(host: &Host) -> Vec<Event> {
     let text = fs::read_to_string(host.path("var/log/gpuslice/events.jsonl")).unwrap_or_default();
     let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     text.lines().map(read).collect()
@@ -27,7 +27,7 @@ fn stops(container: &mut Container<'_>) {
 }
 
 /// What a process of the container would note in its ledger.
-fn is_refused(host: &Host, slice: &str, short_by: Bytes) {
+pub fn is_refused(host: &Host, slice: &str, short_by: Bytes) {
     let path = host.run("ledgers").join(slice).join("ledger");
     let path = CString::new(path.to_str().unwrap()).unwrap();
     let ledger = Ledger::open(&path, Open::Existing).unwrap();

@@ -11,8 +11,10 @@
 
 mod ambiguous;
 mod binary;
+mod claims;
 mod crash;
 mod damaged;
+mod dialects;
 mod dry_run;
 mod events;
 mod fail_closed;

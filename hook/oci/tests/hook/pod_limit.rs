@@ -52,7 +52,7 @@ fn a_containers_lower_limit_leaves_its_pods_slice_and_is_reported() {
     assert!(
         told.contains(
             "other: NVIDIA's toolkit limits this container alone to 8.00 GiB \
-             (NVIDIA_GPU_MEMORY_LIMIT); it shares the pod's larger slice"
+             (NVIDIA_GPU_MEMORY_LIMIT); it shares the pod's or the claim's larger slice"
         ),
         "{told}"
     );

@@ -39,12 +39,12 @@ fn gpuslice(host: &Host, words: &[&str]) -> (String, String, i32) {
     )
 }
 
-fn resize(host: &Host, words: &[&str]) -> (String, String, i32) {
+pub fn resize(host: &Host, words: &[&str]) -> (String, String, i32) {
     gpuslice(host, &[&["resize"], words].concat())
 }
 
 /// The limit that `gpuslice status` shows.
-fn limit(host: &Host, name: &str) -> u64 {
+pub fn limit(host: &Host, name: &str) -> u64 {
     let (out, err, status) = gpuslice(host, &["status", "--json", name]);
     assert_eq!((err.as_str(), status), ("", 0));
     let status: Value = serde_json::from_str(&out).unwrap();

@@ -210,3 +210,59 @@ fn a_limit_that_nvidias_toolkit_raises_is_held_by_the_library() {
         assert_nothing_left(&host);
     }
 }
+
+#[test]
+fn the_driver_holds_a_claim_only_for_one_container() {
+    if !ready() {
+        return;
+    }
+    for (fence, holder) in [("driver", "driver"), ("auto", "preload")] {
+        let host = machine(DMEM);
+        let mut oci = Oci::without_hooks(&host, "runc");
+        let start = |name: &str| {
+            let (mut spec, mut config) = limited(&host, &oci, DMEM, &SLEEPS);
+            name.clone_into(&mut spec.name);
+            config["linux"]["cgroupsPath"] = json!(format!("/{}/pods/{name}", host.name()));
+            let memory = "GPU-3090aaaa-1111-4222-8333-444455550000=6GiB";
+            let hook = |stage: &str| {
+                let words = [
+                    "gpuslice-hook",
+                    "--slice",
+                    "claim",
+                    "--memory",
+                    memory,
+                    "--fence",
+                    fence,
+                    stage,
+                ];
+                json!([{"path": "/usr/bin/gpuslice-hook", "args": words, "env": ["PATH=/usr/bin:/bin"]}])
+            };
+            config["hooks"] =
+                json!({"createRuntime": hook("createRuntime"), "poststop": hook("poststop")});
+            oci.prepare_as(&spec, &config);
+            oci.run(name)
+        };
+        start("first").ok();
+        let check = Check::run(&oci, "first");
+        assert!(check.consistent(), "{fence}: {}", check.json());
+        assert_eq!(check.json()["slice"]["fence"], holder, "{fence}");
+        assert_eq!(kept(&host, "/pods/first").0, Some((0, 6 * GIB)), "{fence}");
+        let second = start("second");
+        match holder {
+            "driver" => {
+                assert_ne!(second.code, 0);
+                assert!(
+                    second.out.contains("slice claim is used by first alone"),
+                    "{second:?}"
+                );
+            }
+            _ => {
+                second.ok();
+            }
+        }
+        for name in ["first", "second"] {
+            oci.remove(name);
+        }
+        assert_nothing_left(&host);
+    }
+}

@@ -5,6 +5,7 @@
 
 mod bare;
 mod beside_runs;
+mod claims;
 mod crash;
 mod doctor;
 mod driver_limits;
@@ -23,6 +24,7 @@ mod many;
 mod matrix;
 mod matrix_toolkit;
 mod meminfo;
+mod nri;
 mod nvidia;
 mod pods;
 mod policies;

@@ -88,6 +88,46 @@ fn a_kubelet_asks_containerd_for_pods_with_slices() {
 }
 
 #[test]
+fn a_pod_that_was_written_for_another_system_gets_its_slice() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let cri = Cri::new(
+        &host,
+        "gpuslice",
+        "printf '[dialects]\nkai = true\nhami = true\n' >/etc/gpuslice/config.toml
+         gpuslice runtime configure --runtime containerd",
+    );
+    let none = json!({});
+    let gpu = "GPU-3090aaaa-1111-4222-8333-444455550000";
+    let shares = format!("{gpu},NVIDIA,3072,0:;");
+    for (pod, size, annotation) in [
+        ("kai", 4 * GIB, ("gpu-memory", "4096")),
+        (
+            "fractions",
+            2 * GIB,
+            ("nvidia.com/container.main.gpu-memory.request", "2Gi"),
+        ),
+        (
+            "hami",
+            3 * GIB,
+            ("hami.io/vgpu-devices-allocated", shares.as_str()),
+        ),
+    ] {
+        let pod = cri
+            .run_pod(pod, &annotations(&[annotation]))
+            .expect("a pod");
+        let main = cri.run_container(&pod, &Spec::new("main"), &none);
+        let main = main.expect("a container");
+        assert_sliced(&cri, &main, size);
+        cri.remove_container(&main);
+        cri.remove_pod(&pod);
+    }
+    assert_nothing_left(&host);
+}
+
+#[test]
 fn a_pods_annotations_name_containers_and_share_a_slice() {
     if !ready() {
         return;

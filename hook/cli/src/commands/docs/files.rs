@@ -112,7 +112,7 @@ pub type PolicyKey = (&'static str, &'static str, &'static str, &'static str);
 const SIZE: &str = "a size (\"8GiB\")";
 
 /// The keys of the host's policy. A test compares them with those that the policy's reader knows.
-pub const POLICY: [PolicyKey; 26] = [
+pub const POLICY: [PolicyKey; 29] = [
     (
         "",
         "library",
@@ -268,6 +268,24 @@ pub const POLICY: [PolicyKey; 26] = [
         "mounts",
         "a list of paths",
         "The mounts of models, as containers see them. Unless the mode is keep, their pages are dropped before a container starts and after it has stopped.",
+    ),
+    (
+        "dialects",
+        "kai",
+        "true or false",
+        "Whether the annotations of KAI Scheduler and Run:ai request slices: gpu-memory, gpu-fraction, NvFractions. Default: false.",
+    ),
+    (
+        "dialects",
+        "hami",
+        "true or false",
+        "Whether the annotation of HAMi's scheduler requests slices, and the variables of HAMi-core lower them. Default: false.",
+    ),
+    (
+        "dialects",
+        "nvidia",
+        "true or false",
+        "Whether the variables of NVIDIA's container toolkit and of MPS lower slices. Default: false.",
     ),
 ];
 

@@ -95,7 +95,7 @@ const STAGES: [(&str, &str); 4] = [
     ),
     (
         "createContainer",
-        "The same, where a runtime has only this stage. Not with user namespaces, nor for a slice that a pod shares, nor on unified memory; and gpuslice status cannot see what such a container uses.",
+        "The same, where a runtime has only this stage. Not with user namespaces, nor for a slice that containers share, nor on unified memory; and gpuslice status cannot see what such a container uses.",
     ),
     ("poststart", "Nothing."),
     (

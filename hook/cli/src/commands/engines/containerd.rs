@@ -5,6 +5,7 @@ use super::toml_file::{self, find, list, parse, put, table};
 use anyhow::{Context, bail};
 use gpuslice_host::engine::hook_entry::{self as hooks, Ours};
 use gpuslice_host::engine::json_edit;
+use gpuslice_host::machine::dialects::Dialects;
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
@@ -191,8 +192,14 @@ pub(super) fn binary(text: Option<&str>) -> anyhow::Result<Option<String>> {
     Ok(binary.filter(|it| !it.is_empty()).map(str::to_owned))
 }
 
-/// Returns the file's text with gpuslice's handler.
-pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Result<String> {
+/// Returns the file's text with gpuslice's handler, which passes on the annotations of gpuslice and
+/// of these dialects.
+pub(super) fn add(
+    text: Option<&str>,
+    by: By<'_>,
+    default: bool,
+    dialects: Dialects,
+) -> anyhow::Result<String> {
     let mut document = parse(text)?;
     let plugin = plugin(&document)?;
     if document.is_empty() {
@@ -205,12 +212,13 @@ pub(super) fn add(text: Option<&str>, by: By<'_>, default: bool) -> anyhow::Resu
     if !handler.contains_key("runtime_type") {
         handler.insert("runtime_type", value("io.containerd.runc.v2"));
     }
+    let ours = [ANNOTATIONS.as_slice(), &dialects.annotations()].concat();
     for key in KEYS {
         let there = handler.get(key).and_then(toml_file::strings);
         let there = there.unwrap_or_default();
         let others = there.iter().map(String::as_str);
-        let others = others.filter(|it| !ANNOTATIONS.contains(it));
-        handler.insert(key, list(others.chain(ANNOTATIONS)));
+        let others = others.filter(|it| !ours.contains(it));
+        handler.insert(key, list(others.chain(ours.iter().copied())));
     }
     match by {
         By::BaseSpec(file) => {

@@ -10,6 +10,9 @@ use super::imports::{self, Imported};
 use super::toml_file::{list, parse, strings};
 use super::{Changes, Configure, NAME, Way, below};
 use anyhow::{Context, bail};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::dialects::Dialects;
+use gpuslice_host::machine::policy;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -47,7 +50,13 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
                 return None;
             }
             let start = text.map(str::to_owned).or_else(|| importing(&path));
-            let added = containerd::add(start.as_deref(), By::BaseSpec("x"), false).ok()?;
+            let added = containerd::add(
+                start.as_deref(),
+                By::BaseSpec("x"),
+                false,
+                Dialects::default(),
+            )
+            .ok()?;
             containerd::remove(&added).ok()
         };
         (Change::back(&path, old, new, again), None)
@@ -70,7 +79,8 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
             }
         };
         let start = old.clone().or_else(|| importing(&path));
-        let new = containerd::add(start.as_deref(), by, wanted.set_as_default);
+        let dialects = policy::read(&HostPaths::default())?.dialects;
+        let new = containerd::add(start.as_deref(), by, wanted.set_as_default, dialects);
         (Change::edit(&path, old, new.with_context(wrong)?), base)
     };
     let mut whole = Change::whole(&spec, base)?;

@@ -45,6 +45,7 @@ fn main_file(version: u8, plugin: &str) -> String {
         Some(&text),
         By::BaseSpec("/etc/containerd/gpuslice-base-spec.json"),
         false,
+        Dialects::default(),
     );
     let ours = ours.unwrap();
     assert!(ours.contains(plugin), "{ours}");

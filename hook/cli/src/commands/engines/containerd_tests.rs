@@ -2,6 +2,12 @@
 
 use super::*;
 
+const NONE: Dialects = Dialects {
+    kai: false,
+    hami: false,
+    nvidia: false,
+};
+
 /// Debian's file, as packaged.
 const DEBIAN: &str = r#"version = 2
 
@@ -18,7 +24,7 @@ const SPEC: By<'static> = By::BaseSpec("/etc/containerd/gpuslice-base-spec.json"
 
 #[test]
 fn the_handler_is_added_to_debians_file_and_taken_out_again() {
-    let ours = add(Some(DEBIAN), SPEC, false).unwrap();
+    let ours = add(Some(DEBIAN), SPEC, false, NONE).unwrap();
     let handler = r#"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.gpuslice]
 runtime_type = "io.containerd.runc.v2"
@@ -32,7 +38,7 @@ runtime_type = "io.containerd.runc.v2"
 "#;
     assert!(ours.contains(handler), "{ours}");
     assert_eq!(ours.replace(handler, ""), DEBIAN);
-    assert_eq!(add(Some(&ours), SPEC, false).unwrap(), ours);
+    assert_eq!(add(Some(&ours), SPEC, false, NONE).unwrap(), ours);
     assert_eq!(remove(&ours).unwrap(), DEBIAN);
     assert_eq!(remove(DEBIAN).unwrap(), DEBIAN);
 }
@@ -57,7 +63,7 @@ root = "/data/containerd" # on the fast disk
 
 #[test]
 fn what_the_default_runtime_sets_holds_for_ours() {
-    let ours = add(Some(CLUSTER), SPEC, true).unwrap();
+    let ours = add(Some(CLUSTER), SPEC, true, NONE).unwrap();
     let read: DocumentMut = ours.parse().unwrap();
     let containerd = find(
         &read,
@@ -81,23 +87,26 @@ fn what_the_default_runtime_sets_holds_for_ours() {
         base_spec(Some(CLUSTER)).unwrap().as_deref(),
         Some("/etc/containerd/cri-base.json")
     );
-    assert_eq!(add(Some(&ours), SPEC, true).unwrap(), ours);
+    assert_eq!(add(Some(&ours), SPEC, true, NONE).unwrap(), ours);
     let by_runtime = By::Runtime("/usr/bin/gpuslice-runtime");
-    let wrapped = add(Some(CLUSTER), by_runtime, false).unwrap();
-    assert_eq!(add(Some(&wrapped), by_runtime, false).unwrap(), wrapped);
+    let wrapped = add(Some(CLUSTER), by_runtime, false, NONE).unwrap();
+    assert_eq!(
+        add(Some(&wrapped), by_runtime, false, NONE).unwrap(),
+        wrapped
+    );
     assert!(wrapped.contains("BinaryName = \"/usr/bin/gpuslice-runtime\"\n"));
     assert_eq!(remove(&wrapped).unwrap(), CLUSTER);
 }
 
 #[test]
 fn a_file_that_is_not_there_is_made_and_one_of_version_1_is_known() {
-    let made = add(None, SPEC, false).unwrap();
+    let made = add(None, SPEC, false, NONE).unwrap();
     assert!(
         made.starts_with("version = 2\n\n[plugins.\"io.containerd.grpc.v1.cri\""),
         "{made}"
     );
     let old = "oom_score = 0\n";
-    let ours = add(Some(old), SPEC, false).unwrap();
+    let ours = add(Some(old), SPEC, false, NONE).unwrap();
     assert!(
         ours.contains("[plugins.cri.containerd.runtimes.gpuslice]\n"),
         "{ours}"
@@ -112,7 +121,7 @@ fn what_cannot_be_understood_is_left_alone() {
         ("version = 5\n", "a version that gpuslice does not know"),
         ("version = [\n", "not TOML"),
     ] {
-        let error = add(Some(text), SPEC, false).unwrap_err();
+        let error = add(Some(text), SPEC, false, NONE).unwrap_err();
         assert!(format!("{error:#}").contains(said), "{error:#}");
     }
 }
@@ -123,4 +132,16 @@ fn the_base_specification_sets_no_limit_of_open_files() {
     let without = without_rlimits(spec).unwrap();
     assert_eq!(without, r#"{"process": {"cwd": "/", "args": []}}"#);
     assert_eq!(without_rlimits("{}").unwrap(), "{}");
+}
+
+#[test]
+fn the_handler_passes_on_the_annotations_of_the_policys_dialects() {
+    let kai = Dialects { kai: true, ..NONE };
+    let ours = add(Some(DEBIAN), SPEC, false, kai).unwrap();
+    let both = "pod_annotations = [\"gpuslice.io/*\", \"gpu-memory*\", \"gpu-fraction*\", \"mps\", \
+                \"nvidia.com/container.*\", \"kai.scheduler/container.*\"]";
+    assert!(ours.contains(both), "{ours}");
+    assert!(ours.contains(&both.replace("pod_", "container_")), "{ours}");
+    assert_eq!(add(Some(&ours), SPEC, false, kai).unwrap(), ours);
+    assert_eq!(remove(&ours).unwrap(), DEBIAN);
 }

@@ -42,13 +42,24 @@ pub(super) struct ContainerSlice {
 }
 
 /// Returns the place of a slice in Kubernetes. A slice that the containers of a pod share has no
-/// container's name.
-fn place(record: &SliceRecord, first: &ContainerStatus) -> Option<Pod> {
-    let mut members = record.containers.iter();
-    let member = members.find(|member| member.id == first.id)?;
-    let mut pod = member.pod.clone()?;
-    if record.shared {
+/// container's name, and neither has a claim's slice while several containers use it. If they are of
+/// several pods, it has no pod's name either.
+fn place(record: &SliceRecord, living: &[ContainerStatus]) -> Option<Pod> {
+    let of = |one: &ContainerStatus| {
+        let mut members = record.containers.iter();
+        members.find(|member| member.id == one.id)?.pod.as_ref()
+    };
+    let mut pods = living.iter().map(of);
+    let first = pods.next()??;
+    let mut pod = first.clone();
+    if record.shared && (record.named.is_none() || living.len() > 1) {
         pod.container.clear();
+    }
+    if pods.any(|other| {
+        other.is_none_or(|other| (&other.name, &other.uid) != (&first.name, &first.uid))
+    }) {
+        pod.name.clear();
+        pod.uid.clear();
     }
     Some(pod)
 }
@@ -167,7 +178,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
         sealed: besides
             .sealed()
             .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
-        pod: place(record, first),
+        pod: place(record, &containers),
         unmade: (!record.has_slice(places)).then(|| record.name.clone()),
         containers,
     })

@@ -79,9 +79,17 @@ fn facts(slice: &SliceStatus) -> Vec<(&'static str, String)> {
             .map_or(String::new(), |seconds| format!(" ({} ago)", age(seconds)));
         format!("{started}{age}")
     });
+    let mut users: Vec<&str> = slice
+        .containers
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    users.dedup();
+    let users = (users.len() > 1).then(|| users.join(", "));
     let path = |path: &std::path::Path| path.display().to_string();
     let file = Some(path(&slice.file)).filter(|file| !file.is_empty() && !slice.is_private);
     let facts = [
+        ("used by", users),
         ("command", command),
         ("started", started),
         ("fence", Some(slice.fence.describe().to_owned())),

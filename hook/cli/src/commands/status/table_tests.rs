@@ -132,6 +132,30 @@ team/app (containers one two, pid 4711)
 }
 
 #[test]
+fn a_slice_of_several_pods_names_the_containers_that_use_it() {
+    let container = |id: &str, name: &str| ContainerStatus {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        pid: 4711,
+        no_slice: None,
+    };
+    let slice = SliceStatus {
+        name: "team/p1/c".to_owned(),
+        containers: vec![container("one", "team/p1/c"), container("two", "team/p2/c")],
+        ..llama(Vec::new())
+    };
+    assert_eq!(
+        shown(&[slice]),
+        "\
+team/p1/c (containers one two, pid 4711)
+  used by  team/p1/c, team/p2/c
+  fence    preload: cooperative
+  ledger   /ledger
+"
+    );
+}
+
+#[test]
 fn what_was_promised_is_shown_with_what_the_host_still_can() {
     let slice = SliceStatus {
         promise: Some(PromiseStatus {

@@ -54,6 +54,7 @@ impl Host {
             namespace: None,
             shared: false,
             sandbox: None,
+            named: None,
             devices: vec![DeviceBudget {
                 uuid: UUID.parse().unwrap(),
                 memory: Bytes::gib(8),

@@ -34,6 +34,7 @@ fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
         namespace: None,
         shared: false,
         sandbox: None,
+        named: None,
         devices: Vec::new(),
         promised: None,
         before_resize: None,

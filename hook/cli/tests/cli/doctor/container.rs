@@ -60,6 +60,7 @@ impl Host {
             namespace: None,
             shared: false,
             sandbox: None,
+            named: None,
             devices: memory.map(budget).into_iter().collect(),
             promised: None,
             before_resize: None,

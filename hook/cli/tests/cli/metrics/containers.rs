@@ -31,7 +31,7 @@ fn member(id: &str, process: &Child, no_slice: Option<&str>) -> Member {
     }
 }
 
-/// Records a slice of containers, with the files that the hook makes.
+/// Records a slice of containers, with the files that the hook makes. A named one is a claim's.
 fn record(places: &HostPaths, slice: &str, shared: bool, containers: Vec<Member>) {
     let first = containers[0].id.clone();
     let registry = Registry::lock(places).unwrap();
@@ -42,6 +42,7 @@ fn record(places: &HostPaths, slice: &str, shared: bool, containers: Vec<Member>
         namespace: Some("team".to_owned()),
         shared,
         sandbox: None,
+        named: slice.strip_prefix("named-").map(str::to_owned),
         devices: vec![DeviceBudget {
             uuid: UUID.parse().unwrap(),
             memory: Bytes::gib(8),
@@ -79,6 +80,11 @@ fn a_container_is_known_by_its_pod_and_one_without_its_slice_is_reported() {
     record(&places, "pod-0123456789abcdef", true, both);
     let why = Some("its image has no libc");
     record(&places, "c4", false, vec![member("c4", &process, why)]);
+    record(&places, "named-1", true, vec![member("c5", &process, None)]);
+    let mut other = member("c7", &process, None);
+    other.pod.as_mut().unwrap().name = "db".to_owned();
+    let pods = vec![member("c6", &process, None), other];
+    record(&places, "named-2", true, pods);
 
     let mut command = HERE.gpuslice();
     command.args(["metrics", "--compatible=hami,gpu-sharing", "--root"]);
@@ -94,6 +100,12 @@ fn a_container_is_known_by_its_pod_and_one_without_its_slice_is_reported() {
     // The pod's slice has no container: containers come and go.
     let pod = r#"id="pod-0123456789abcdef",user="root",namespace="team",pod="web",gpu_uuid="#;
     assert_eq!(sum(&all, "gpuslice_limit_bytes", &[pod]), limit, "{out}");
+    // A claim's slice has the container that uses it; that of several pods only their namespace.
+    let one =
+        r#"id="named-1",user="root",namespace="team",pod="web",container="c5-name",gpu_uuid="#;
+    assert_eq!(sum(&all, "gpuslice_limit_bytes", &[one]), limit, "{out}");
+    let two = r#"id="named-2",user="root",namespace="team",gpu_uuid="#;
+    assert_eq!(sum(&all, "gpuslice_limit_bytes", &[two]), limit, "{out}");
     let in_force = |id| sum(&all, "gpuslice_slice_in_force", &[id]);
     assert_eq!(in_force(r#"id="c1""#), Some(1.0));
     assert_eq!(in_force(r#"id="c4""#), Some(0.0));

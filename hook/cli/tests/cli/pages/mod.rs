@@ -84,6 +84,7 @@ impl Host {
             namespace: None,
             shared: false,
             sandbox: None,
+            named: None,
             devices: vec![DeviceBudget {
                 uuid,
                 memory: Bytes::gib(gib),

@@ -42,8 +42,8 @@ impl Run<'_> {
         let is_raised = raised.is_some();
         self.report.lines.extend(held.lines);
         self.report.logged.extend(raised);
-        // The containers of a pod share one slice: the driver limits each of them, and the library
-        // all of them together.
+        // Containers that share a slice: the driver limits each of them, and the library all of them
+        // together.
         if let (Some(cgroup), false, false) = (held.cgroup, is_raised, self.plan.shared) {
             let by = self.devices.driver_limit.unwrap_or(DriverLimit::Misc);
             self.plan.is_held_by_driver(&cgroup, &held.devices, by);

@@ -10,11 +10,12 @@ use crate::apply::{command, container, host_dirs};
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::plan::neighbours::{Admission, Candidate, HostUnread};
 use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
+use crate::request::annotations;
 use crate::request::arguments::Arguments;
+use crate::request::hook_slices::{self, HookSlice};
 use crate::request::spec::{self, Spec};
 use crate::request::spec_error::SpecError;
 use crate::request::state::State;
-use crate::request::{annotations, hook_sizes};
 use anyhow::{Context, bail};
 use gpuslice_config::slice::Fence;
 use gpuslice_host::base::paths::HostPaths;
@@ -69,7 +70,7 @@ impl Outcomes {
 /// Decides. Returns `None` where there is nothing to be done.
 fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, StageFailure> {
     let spec = spec::read(&state.bundle);
-    let annotated = given.memory.is_some()
+    let annotated = given.slice.request.limits_something()
         || annotations::any(&state.annotations)
         || spec
             .as_ref()
@@ -77,12 +78,14 @@ fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decid
         || spec.as_ref().is_err_and(SpecError::requests_twice);
     let policy = policy::read(&given.paths)
         .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
+    let in_dialect = |spec: &Spec| plan::is_foreign(&policy, &state.annotations, spec);
+    let annotated = annotated || spec.as_ref().is_ok_and(in_dialect);
     let on = Outcomes::of(&policy, annotated);
     let spec = spec.map_err(|error| on.by_container(error))?;
     let planned = plan_for(state, &spec, &policy, given, stage).map_err(|error| {
         match error.downcast_ref::<PlanError>() {
             None => on.by_host(error),
-            Some(PlanError::Annotation(_)) => on.by_container(error),
+            Some(PlanError::Annotation(_) | PlanError::Dialect(_)) => on.by_container(error),
             // A request that policy does not allow is refused whatever `on-error` says.
             Some(_) => StageFailure::Refused(error),
         }
@@ -99,7 +102,7 @@ fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decid
 /// Whether any hook definition of the container, including this hook's, gives a size. Sizes that
 /// conflict count as a request, too.
 fn asks_by_hook(spec: &Spec) -> bool {
-    !matches!(hook_sizes::of(spec, None), Ok(None))
+    !matches!(hook_slices::of(spec, &HookSlice::default()), Ok(None))
 }
 
 /// The plan that a container would get, and the messages that would be reported. The plan is `None`
@@ -139,7 +142,12 @@ pub(crate) fn dry_run(
         Admission::New { record, note } => {
             lines.extend(note);
             let note = decided.plan.note.as_ref();
-            lines.extend(note.map(|note| format!("{name}: {note}")));
+            let unheld = decided.plan.unheld.iter();
+            lines.extend(
+                note.into_iter()
+                    .chain(unheld)
+                    .map(|note| format!("{name}: {note}")),
+            );
             record.unified()
         }
     };
@@ -209,10 +217,14 @@ pub(crate) fn create(
         let line = format!("{}: {note}", run.plan.name);
         run.report.lines.push(line);
     }
+    if !known {
+        let line = |unheld| format!("{}: {unheld}", run.plan.name);
+        run.report.logged.extend(run.plan.unheld.iter().map(line));
+    }
     match run.inject(state, &spec, stage) {
         Ok(()) => {
             if !known && run.report.events.is_empty() {
-                let started = run.event(EventKind::Start, state, "started".to_owned());
+                let started = run.event(EventKind::Start, state, run.plan.started());
                 run.report.events.push(started);
             }
             Ok(())
@@ -242,14 +254,14 @@ fn plan_for(
             policy,
             devices,
             paths: &given.paths,
-            memory: given.memory,
+            own: &given.slice,
         })
     };
     // Errors in the container, or policy violations, can be reported without a list of GPUs.
     let without = wanted(&Devices::none());
     if matches!(
         without,
-        Err(PlanError::Unannotated | PlanError::Annotation(_))
+        Err(PlanError::Unannotated | PlanError::Annotation(_) | PlanError::Dialect(_))
     ) {
         return Ok(without.map(|_| None)?);
     }

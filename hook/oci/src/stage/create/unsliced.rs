@@ -39,6 +39,7 @@ pub(crate) fn record(
         namespace: who.namespace.clone(),
         shared: false,
         sandbox: None,
+        named: None,
         devices: Vec::new(),
         promised: None,
         before_resize: None,

@@ -16,7 +16,7 @@ struct Crate {
     page: &'static str,
 }
 
-const CRATES: &[Crate] = &[SHIM, CONFIG, LEDGER, CLI, OCI, HOST];
+const CRATES: &[Crate] = &[SHIM, CONFIG, LEDGER, CLI, OCI, KUBERNETES, HOST];
 
 const SHIM: Crate = Crate {
     folder: "shim/src",
@@ -104,6 +104,23 @@ const OCI: Crate = Crate {
             "what the runtime, the annotations and config.json say",
         ),
         ("base", "outcomes, crash points, the allocator"),
+    ],
+};
+
+const KUBERNETES: Crate = Crate {
+    folder: "hook/kubernetes/src",
+    page: "ARCHITECTURE.md",
+    rooms: &[
+        ("nri", "the engine's calls: containers without a claim"),
+        (
+            "kubelet",
+            "the kubelet's calls: registration, claims, health",
+        ),
+        ("publish", "the node's ResourceSlices"),
+        ("ready", "refuses to serve where a claim would get no slice"),
+        ("claims", "a claim becomes a CDI file"),
+        ("api", "the API server: credentials, requests, errors"),
+        ("base", "settings, names, quantities, files"),
     ],
 };
 

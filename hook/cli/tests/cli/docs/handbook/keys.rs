@@ -153,3 +153,24 @@ fn the_page_on_the_policy_names_every_key_of_the_packaged_file() {
         assert!(keys.contains(key), "the packaged policy has no {name}");
     }
 }
+
+#[test]
+fn the_page_on_other_systems_names_every_key_of_the_table() {
+    let table = source("hook/oci/src", "pub const TABLE: &[Row]");
+    let rows = table
+        .lines()
+        .filter(|line| line.trim_start().starts_with("row("));
+    let keys = rows.map(|row| {
+        let words: Vec<&str> = row.split('"').skip(1).step_by(2).collect();
+        match (row.contains("Container("), row.contains("Numbered(")) {
+            (true, _) => format!("{}NAME{}", words[0], words[1]),
+            (_, true) => format!("{}N", words[0]),
+            (false, false) => words[0].to_owned(),
+        }
+    });
+    let known: BTreeSet<String> = keys.collect();
+    assert!(known.len() > 20, "{known:?}");
+    let page = read(Path::new(BOOK).join("dialects.md"));
+    let written: BTreeSet<String> = first_column(&page).into_iter().flatten().collect();
+    assert_eq!(written, known);
+}

@@ -1,0 +1,206 @@
+//! The API server: credentials, requests, errors.
+//! Touches: the API server; the pod's credentials or a kubeconfig, by reading them.
+//! Law: no request waits longer than [`PATIENCE`]. The kubelet waits for the driver meanwhile.
+
+use crate::base::settings::{DRIVER, Settings};
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube_client::api::{DeleteParams, ListParams, PostParams, WatchParams};
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::core::WatchEvent;
+use kube_client::{Api, Client, Config};
+use std::future::Future;
+use std::time::Duration;
+use tokio_stream::Stream;
+
+/// The longest time of one request.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The seconds after which the API server ends a watch, so that a dead connection is noticed.
+const WATCH_SECONDS: u32 = 290;
+
+/// The cluster of this node.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    node: String,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The API server refused it.
+    #[error("the API server answers {code} {reason}: {message}")]
+    Refused {
+        /// The HTTP status.
+        code: u16,
+        /// The reason, in one word.
+        reason: String,
+        /// The message.
+        message: String,
+    },
+    /// There was no answer.
+    #[error("the API server cannot be reached")]
+    Unreachable(#[source] kube_client::Error),
+    /// There was no answer in time.
+    #[error("the API server does not answer within {} s", PATIENCE.as_secs())]
+    TimedOut,
+}
+
+impl ApiError {
+    /// The HTTP status of a refusal.
+    #[must_use]
+    pub const fn code(&self) -> Option<u16> {
+        match self {
+            ApiError::Refused { code, .. } => Some(*code),
+            ApiError::Unreachable(_) | ApiError::TimedOut => None,
+        }
+    }
+
+    /// Whether the API server decided, and will decide alike when asked again.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self.code(), Some(400..=499))
+    }
+}
+
+impl From<kube_client::Error> for ApiError {
+    fn from(error: kube_client::Error) -> ApiError {
+        match error {
+            kube_client::Error::Api(status) => ApiError::Refused {
+                code: status.code,
+                reason: status.reason.clone(),
+                message: status.message.clone(),
+            },
+            error => ApiError::Unreachable(error),
+        }
+    }
+}
+
+async fn within<T>(
+    asked: impl Future<Output = Result<T, kube_client::Error>>,
+) -> Result<T, ApiError> {
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(answered) => answered.map_err(ApiError::from),
+        Err(_) => Err(ApiError::TimedOut),
+    }
+}
+
+impl Cluster {
+    /// Reads the credentials. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When there are none, or they cannot be used.
+    pub async fn connect(settings: &Settings) -> anyhow::Result<Cluster> {
+        let config = match &settings.kubeconfig {
+            None => Config::incluster().context("this process has no credentials of a pod")?,
+            Some(file) => {
+                let wrong = || format!("cannot use the kubeconfig {}", file.display());
+                let read = Kubeconfig::read_from(file).with_context(wrong)?;
+                let options = KubeConfigOptions::default();
+                let config = Config::from_custom_kubeconfig(read, &options).await;
+                config.with_context(wrong)?
+            }
+        };
+        let client = Client::try_from(config).context("cannot use the API server's address")?;
+        Ok(Cluster {
+            client,
+            node: settings.node_name.clone(),
+        })
+    }
+
+    fn all_slices(&self) -> Api<ResourceSlice> {
+        Api::all(self.client.clone())
+    }
+
+    /// Selects this driver's slices of this node.
+    fn ours(&self) -> String {
+        format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
+    }
+
+    /// This driver's slices of this node.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn slices(&self) -> Result<Vec<ResourceSlice>, ApiError> {
+        let selected = ListParams::default().fields(&self.ours());
+        let list = within(self.all_slices().list(&selected)).await?;
+        Ok(list.items)
+    }
+
+    /// Creates a slice, and returns it as the API server keeps it.
+    ///
+    /// # Errors
+    /// [`ApiError`]; 409 if the name is taken.
+    pub async fn create(&self, slice: &ResourceSlice) -> Result<ResourceSlice, ApiError> {
+        within(self.all_slices().create(&PostParams::default(), slice)).await
+    }
+
+    /// Replaces a slice, and returns it as the API server keeps it.
+    ///
+    /// # Errors
+    /// [`ApiError`]; 409 if it has changed meanwhile, 404 if it is gone.
+    pub async fn replace(
+        &self,
+        name: &str,
+        slice: &ResourceSlice,
+    ) -> Result<ResourceSlice, ApiError> {
+        let slices = self.all_slices();
+        within(slices.replace(name, &PostParams::default(), slice)).await
+    }
+
+    /// Deletes a slice. A slice that is gone is deleted.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn delete(&self, name: &str) -> Result<(), ApiError> {
+        let slices = self.all_slices();
+        match within(slices.delete(name, &DeleteParams::default())).await {
+            Err(error) if error.code() != Some(404) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The changes of this driver's slices of this node, until the API server ends the watch.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn changes(
+        &self,
+    ) -> Result<
+        impl Stream<Item = Result<WatchEvent<ResourceSlice>, kube_client::Error>> + use<>,
+        ApiError,
+    > {
+        let slices = self.all_slices();
+        let selected = WatchParams::default()
+            .fields(&self.ours())
+            .timeout(WATCH_SECONDS);
+        // From version 0, the API server answers from its cache.
+        within(slices.watch(&selected, "0")).await
+    }
+
+    /// A claim.
+    ///
+    /// # Errors
+    /// [`ApiError`]; 404 if there is none.
+    pub async fn claim(&self, namespace: &str, name: &str) -> Result<ResourceClaim, ApiError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
+        within(claims.get(name)).await
+    }
+
+    /// This node.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub async fn node(&self) -> Result<Node, ApiError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        within(nodes.get(&self.node)).await
+    }
+
+    /// This node's name.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        &self.node
+    }
+}

@@ -1,0 +1,149 @@
+//! gRPC on a unix socket: connections, and calls by their paths.
+//! Touches: the socket.
+//! Law: only root can connect. A call that fails ends with a status, never with the process.
+
+use crate::base::{files, log};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use std::convert::Infallible;
+use std::fs::{self, Permissions};
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio_stream::Stream;
+use tonic::body::Body;
+use tonic::server::{Grpc, ServerStreamingService, UnaryService};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+/// The pause after a connection that could not be accepted, such as without a free descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The answer to a call, when it is complete.
+pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// The services of one socket.
+pub trait Services: Send + Sync + 'static {
+    /// Answers a call, which its path names.
+    fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer;
+}
+
+/// Listens on a socket, in the place of one that a process before has left.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    files::remove(path)?;
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves until the process ends.
+pub async fn serve(listener: UnixListener, services: Arc<impl Services>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                log::line(&format!("cannot accept a connection: {error}"));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let services = Arc::clone(&services);
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let answer = Arc::clone(&services).answer(request);
+                async { Ok::<_, Infallible>(answer.await) }
+            });
+            let server = http2::Builder::new(TokioExecutor::new());
+            // A connection that breaks is the kubelet's to open again.
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// A call with one answer.
+struct Unary<F>(F);
+
+impl<Q, A, F, W> UnaryService<Q> for Unary<F>
+where
+    F: FnMut(Q) -> W,
+    W: Future<Output = A> + Send + 'static,
+{
+    type Response = A;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<A>, Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
+        let answer = (self.0)(request.into_inner());
+        Box::pin(async { Ok(tonic::Response::new(answer.await)) })
+    }
+}
+
+/// Answers a call with one message.
+pub fn unary<Q, A, W>(
+    request: Request<Incoming>,
+    answer: impl FnMut(Q) -> W + Send + 'static,
+) -> Answer
+where
+    Q: Message + Default + 'static,
+    A: Message + Send + 'static,
+    W: Future<Output = A> + Send + 'static,
+{
+    Box::pin(async move {
+        let mut grpc = Grpc::new(ProstCodec::<A, Q>::default());
+        grpc.unary(Unary(answer), request).await
+    })
+}
+
+/// A call with a stream of answers.
+struct Streamed<F>(F);
+
+impl<Q, A, F, S> ServerStreamingService<Q> for Streamed<F>
+where
+    F: FnMut(Q) -> S,
+    S: Stream<Item = A> + Send + 'static,
+    A: 'static,
+{
+    type Response = A;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
+    type Future = std::future::Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
+        use tokio_stream::StreamExt;
+        let stream: Self::ResponseStream = Box::pin((self.0)(request.into_inner()).map(Ok));
+        std::future::ready(Ok(tonic::Response::new(stream)))
+    }
+}
+
+/// Answers a call with a stream of messages.
+pub fn streamed<Q, A, S>(
+    request: Request<Incoming>,
+    answer: impl FnMut(Q) -> S + Send + 'static,
+) -> Answer
+where
+    Q: Message + Default + 'static,
+    A: Message + Send + 'static,
+    S: Stream<Item = A> + Send + 'static,
+{
+    Box::pin(async move {
+        let mut grpc = Grpc::new(ProstCodec::<A, Q>::default());
+        grpc.server_streaming(Streamed(answer), request).await
+    })
+}
+
+/// The answer to a call of an unknown service.
+#[must_use]
+pub fn unknown() -> Answer {
+    let status = Status::new(Code::Unimplemented, "gpuslice-dra has no such service");
+    Box::pin(std::future::ready(status.into_http()))
+}

@@ -1,0 +1,118 @@
+//! Decides how a container is adjusted: the hook and the annotations that it reads.
+//! Touches: its arguments. Law: pure.
+
+use super::api::{Adjustment, Container, Hook, Hooks, PodSandbox};
+use gpuslice_hook::request::annotations::{self, PREFIX};
+use gpuslice_hook::request::dialects::{self, Given};
+use gpuslice_hook::request::identity::Annotations;
+use gpuslice_host::engine::hook_arguments::{NAME, is_ours};
+use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
+use gpuslice_host::machine::dialects::Dialects;
+use gpuslice_host::machine::policy::Policy;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Every dialect, where the policy cannot say which of them count.
+const ALL: Dialects = Dialects {
+    kai: true,
+    hami: true,
+    nvidia: true,
+};
+
+/// What the host decides about containers.
+#[derive(Clone, Copy, Debug)]
+pub struct Adjusting<'a> {
+    /// The policy; `None` if it cannot be used. The hook then refuses what asks for a slice.
+    pub policy: Option<&'a Policy>,
+    /// The hook, by its path on the host.
+    pub hook: &'a Path,
+}
+
+impl Adjusting<'_> {
+    pub(super) fn dialects(&self) -> Dialects {
+        self.policy.map_or(ALL, |policy| policy.dialects)
+    }
+
+    /// Whether the policy decides about containers that ask for nothing.
+    fn decides_about_others(&self) -> bool {
+        self.policy
+            .is_none_or(|policy| policy.default.is_some() || policy.deny_unannotated)
+    }
+}
+
+/// The annotations that a container of a pod has: its pod's, and its own, which override them.
+pub(super) fn both(pod: &PodSandbox, container: &Container) -> Annotations {
+    let all = pod.annotations.iter().chain(&container.annotations);
+    all.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// The adjustment of a container; `None` where it is left as it is.
+#[must_use]
+pub fn adjust(pod: &PodSandbox, container: &Container, host: &Adjusting<'_>) -> Option<Adjustment> {
+    let dialects = host.dialects();
+    let all = both(pod, container);
+    let asks = annotations::any(&all)
+        || dialects::any(&Given {
+            dialects,
+            annotations: &all,
+            env: &container.env,
+            name: Some(&container.name),
+            visible: None,
+        });
+    let is_decided = asks || (host.decides_about_others() && has_gpu(container));
+    if !is_decided {
+        return None;
+    }
+    let is_read = |key: &str| key.starts_with(PREFIX) || dialects::is_annotation(key, dialects);
+    let missing = pod
+        .annotations
+        .iter()
+        .filter(|(key, _)| is_read(key) && !container.annotations.contains_key(*key));
+    let adjustment = Adjustment {
+        annotations: missing
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<HashMap<_, _>>(),
+        hooks: (!has_hook(container)).then(|| hooks(host.hook)),
+    };
+    (adjustment != Adjustment::default()).then_some(adjustment)
+}
+
+/// The hooks of `gpuslice runtime configure`.
+fn hooks(path: &Path) -> Hooks {
+    let [create, stop] = STAGES.map(|stage| Hook {
+        path: path.to_string_lossy().into_owned(),
+        args: vec![NAME.to_owned(), stage.to_owned()],
+        env: vec![ENVIRONMENT.to_owned()],
+    });
+    Hooks {
+        prestart: Vec::new(),
+        create_runtime: vec![create],
+        poststop: vec![stop],
+    }
+}
+
+/// Whether the container has our hook already: by a RuntimeClass or a CDI device.
+fn has_hook(container: &Container) -> bool {
+    let hooks = container.hooks.iter();
+    let mut starts = hooks.flat_map(|hooks| hooks.create_runtime.iter().chain(&hooks.prestart));
+    starts.any(|hook| is_ours(Path::new(&hook.path), &hook.args))
+}
+
+/// Whether a GPU of NVIDIA's is among the container's devices, or asked for by its environment.
+fn has_gpu(container: &Container) -> bool {
+    let devices = container.linux.iter().flat_map(|linux| &linux.devices);
+    let mut nodes = devices.map(|device| device.path.as_str());
+    let mut names = container.cdi_devices.iter().map(|device| &device.name);
+    let mut wanted = container
+        .env
+        .iter()
+        .filter_map(|variable| variable.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
+    nodes.any(|path| path.starts_with("/dev/nvidia"))
+        || names.any(|name| name.contains("nvidia.com/"))
+        || wanted.any(|value| !matches!(value.trim(), "" | "void" | "none"))
+}
+
+#[cfg(test)]
+#[path = "adjust_tests.rs"]
+mod tests;

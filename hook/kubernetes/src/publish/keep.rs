@@ -1,0 +1,198 @@
+//! Keeps the node's slices published, and the driver's state true.
+//! Touches: the API server; devices.json, the policy and the host's memory, by reading them.
+
+use crate::api::Cluster;
+use crate::base::log;
+use crate::base::settings::Settings;
+use crate::publish::devices::{self, Facts};
+use crate::publish::reconcile::{self, Kept};
+use crate::publish::slices;
+use crate::ready::state::State;
+use crate::ready::{self, Refusal};
+use gpuslice_config::host::meminfo;
+use gpuslice_host::base::read;
+use gpuslice_host::machine::{devices as list, policy};
+use k8s_openapi::api::resource::v1::Device;
+use kube_client::core::WatchEvent;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_stream::StreamExt;
+
+/// How often the files are compared with those that were read. A comparison is two system calls.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often everything is checked without a cause. The watch reports changes of the slices at once.
+const RECHECK: Duration = Duration::from_secs(600);
+
+/// The pause after a refusal that only the operator can end.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// The shortest and the longest pause after a failure of the API server.
+const SOONEST: Duration = Duration::from_millis(500);
+const LATEST: Duration = Duration::from_secs(30);
+
+/// The most bytes of a meminfo, and of a driver's version.
+const CAP: usize = 1 << 16;
+
+/// Publishes the slices, again and again.
+#[derive(Clone)]
+pub struct Keeper {
+    /// The command line.
+    pub settings: Arc<Settings>,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The driver's state.
+    pub state: Arc<State>,
+    /// Asks for the next round.
+    pub wake: Arc<Notify>,
+    /// The names of the devices that were published last.
+    pub published: watch::Sender<Vec<String>>,
+}
+
+impl Keeper {
+    /// Runs until the process ends.
+    pub async fn keep(self) {
+        let mut kept = Kept::default();
+        let mut pause = SOONEST;
+        loop {
+            let seen = self.fingerprint();
+            let next = match self.round(&mut kept).await {
+                Ok(()) => {
+                    pause = SOONEST;
+                    self.state.set(Ok(()));
+                    RECHECK
+                }
+                Err(Refusal::Final(why)) => {
+                    self.state.set(Err(why));
+                    reconcile::withdraw(&self.cluster).await;
+                    REFUSED
+                }
+                Err(Refusal::Unknown(why)) => {
+                    // Who was ready stays so: a claim that is prepared asks the API server itself.
+                    match self.state.is_ready() {
+                        true => log::line(&why),
+                        false => self.state.set(Err(why)),
+                    }
+                    let now = pause;
+                    pause = pause.saturating_mul(2).min(LATEST);
+                    now
+                }
+            };
+            self.wait(next, &seen).await;
+        }
+    }
+
+    /// Waits for a cause of the next round.
+    async fn wait(&self, longest: Duration, seen: &[Option<[u64; 4]>]) {
+        let files_change = async {
+            while self.fingerprint() == seen {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = self.wake.notified() => {}
+            () = files_change => {}
+            () = tokio::time::sleep(longest) => {}
+        }
+    }
+
+    async fn round(&self, kept: &mut Kept) -> Result<(), Refusal> {
+        let node = ready::check(&self.settings, &self.cluster).await?;
+        let facts = self.facts().map_err(Refusal::Final)?;
+        let devices = devices::devices(&facts, true);
+        let slices = slices::slices(&node, &devices);
+        let published = reconcile::reconcile(&self.cluster, &slices, kept);
+        let devices = match published.await {
+            Ok(()) => devices,
+            // A server that knows the mapping in another form refuses the whole slice.
+            Err(Refusal::Final(why)) if has_mapping(&devices) && why.contains("Mappings") => {
+                let plain = devices::devices(&facts, false);
+                let slices = slices::slices(&node, &plain);
+                reconcile::reconcile(&self.cluster, &slices, kept).await?;
+                plain
+            }
+            Err(refusal) => return Err(refusal),
+        };
+        let names = devices.into_iter().map(|device| device.name).collect();
+        self.published.send_if_modified(|old| {
+            let is_changed = *old != names;
+            *old = names;
+            is_changed
+        });
+        Ok(())
+    }
+
+    fn facts(&self) -> Result<Facts, String> {
+        let host = self.settings.host();
+        let devices = list::read(&host).map_err(sentence)?;
+        let devices = devices.ok_or_else(|| {
+            format!(
+                "there is no list of GPUs, {} (run gpuslice devices --write)",
+                host.devices().display()
+            )
+        })?;
+        let policy = policy::read(&host).map_err(sentence)?;
+        let memory = read::open(&host.meminfo()).and_then(|file| read::capped(file, CAP));
+        let memory = memory.ok().and_then(|text| meminfo::parse(&text));
+        let driver = self
+            .settings
+            .on_host(Path::new("/sys/module/nvidia/version"));
+        let driver = read::file(&driver, CAP).ok();
+        Ok(Facts {
+            devices,
+            policy,
+            host_memory: memory.map(|memory| memory.total),
+            driver: driver.and_then(|text| String::from_utf8(text).ok()),
+        })
+    }
+
+    /// What changes when a file is replaced or written: inode, size, and time of change.
+    fn fingerprint(&self) -> [Option<[u64; 4]>; 2] {
+        let host = self.settings.host();
+        [host.devices(), host.policy()].map(|path| {
+            let facts = path.metadata().ok()?;
+            let times = [facts.ctime(), facts.ctime_nsec()].map(i64::cast_unsigned);
+            let [seconds, nanoseconds] = times;
+            Some([facts.ino(), facts.size(), seconds, nanoseconds])
+        })
+    }
+
+    /// Watches the slices, and asks for a round when others change or delete one.
+    pub async fn watch(self) {
+        let mut pause = SOONEST;
+        loop {
+            self.state.until_ready().await;
+            match self.cluster.changes().await {
+                Err(_) => {
+                    tokio::time::sleep(pause).await;
+                    pause = pause.saturating_mul(2).min(LATEST);
+                }
+                Ok(changes) => {
+                    let mut changes = std::pin::pin!(changes);
+                    while let Some(Ok(change)) = changes.next().await {
+                        pause = SOONEST;
+                        if matches!(change, WatchEvent::Modified(_) | WatchEvent::Deleted(_)) {
+                            self.wake.notify_one();
+                        }
+                    }
+                    tokio::time::sleep(pause).await;
+                    // A change may have been missed meanwhile.
+                    self.wake.notify_one();
+                }
+            }
+        }
+    }
+}
+
+fn has_mapping(devices: &[Device]) -> bool {
+    let mut all = devices.iter();
+    all.any(|device| device.node_allocatable_resource_mappings.is_some())
+}
+
+/// An error with its causes, in one line.
+fn sentence(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
+}

@@ -1,0 +1,7 @@
+//! The node's ResourceSlices: a device for each GPU and each MIG instance.
+//! Touches: the API server; devices.json, the policy and the host's memory, by reading them.
+
+pub mod devices;
+pub mod keep;
+pub mod reconcile;
+pub mod slices;

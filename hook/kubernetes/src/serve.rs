@@ -1,0 +1,94 @@
+//! Starts the driver's parts and ends them.
+//! Touches: the kubelet's folders; all else through the rooms.
+
+use crate::api::Cluster;
+use crate::base::settings::Settings;
+use crate::base::{files, log, names};
+use crate::kubelet::plugin::Plugin;
+use crate::kubelet::registration::Registration;
+use crate::kubelet::server;
+use crate::publish::keep::Keeper;
+use crate::ready::state::State;
+use anyhow::Context;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
+
+/// Serves until a signal ends the process.
+///
+/// # Errors
+/// When the driver cannot start: no credentials, or no socket.
+pub async fn serve(settings: Settings) -> anyhow::Result<()> {
+    names::subdomain("node name", &settings.node_name)
+        .context("--node-name (or NODE_NAME) names this node")?;
+    let settings = Arc::new(settings);
+    let folder = settings.folder();
+    let made = files::folder(&folder, 0o750);
+    made.with_context(|| format!("cannot make {}", folder.display()))?;
+    let state = Arc::new(State::new(settings.ready_file()));
+    let cluster = match Cluster::connect(&settings).await {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            state.set(Err(format!("{error:#}")));
+            return Err(error);
+        }
+    };
+    let (wake, published) = (Arc::new(Notify::new()), watch::Sender::default());
+    let keeper = Keeper {
+        settings: Arc::clone(&settings),
+        cluster: cluster.clone(),
+        state: Arc::clone(&state),
+        wake: Arc::clone(&wake),
+        published: published.clone(),
+    };
+    let plugin = Plugin {
+        settings: Arc::clone(&settings),
+        cluster,
+        state: Arc::clone(&state),
+        published: published.subscribe(),
+    };
+    let socket = settings.socket();
+    let listener = server::listen(&socket);
+    let listener = listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
+    tokio::spawn(server::serve(listener, Arc::new(plugin)));
+    tokio::spawn(keeper.clone().keep());
+    tokio::spawn(keeper.watch());
+    let mut end = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let [terminate, interrupt] = &mut end;
+    let (Ok(terminate), Ok(interrupt)) = (terminate, interrupt) else {
+        anyhow::bail!("cannot wait for signals");
+    };
+    // The kubelet registers a driver as soon as its socket exists.
+    let register = async {
+        state.until_ready().await;
+        register(&settings, wake)
+    };
+    let registered = tokio::select! {
+        registered = register => registered,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    registered?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    log::line("ends");
+    // Without the socket, the kubelet takes the driver out of its list at once. It deletes the
+    // slices only if no driver has come back within 30 seconds.
+    let _ = files::remove(&settings.registration_socket());
+    let _ = files::remove(&settings.socket());
+    Ok(())
+}
+
+fn register(settings: &Arc<Settings>, wake: Arc<Notify>) -> anyhow::Result<()> {
+    let socket = settings.registration_socket();
+    let registration = Registration {
+        settings: Arc::clone(settings),
+        wake,
+    };
+    let listener = server::listen(&socket);
+    let listener = listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
+    tokio::spawn(server::serve(listener, Arc::new(registration)));
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! gpuslice-dra, between a kubelet's calls and an API server.
+//! Touches: temporary folders, child processes, sockets. The tests need root, whose file the list of
+//! GPUs must be.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    unreachable_pub,
+    reason = "a test that cannot be set up has failed"
+)]
+
+mod api_server;
+mod claims;
+mod cost;
+mod driver;
+mod health;
+mod hostile;
+mod http_server;
+mod kubelet;
+mod prepare;
+mod publish;
+mod ready;
+mod rules;

@@ -1,0 +1,95 @@
+//! The driver does not serve where a container would start without its slice.
+
+use crate::claims::{UID, simple};
+use crate::driver::Node;
+use crate::kubelet::named;
+use std::fs;
+
+/// A driver that must not get ready: its sentence.
+fn refused(node: &mut Node, sentence: &str) {
+    node.start();
+    node.until_probe(sentence);
+    assert!(!node.kubelet().sees_driver(), "it is registered");
+    assert!(node.api.kept().slices.is_empty(), "a slice is published");
+}
+
+#[test]
+fn a_driver_that_serves_is_ready_and_ends_cleanly() {
+    let (mut node, kubelet) = Node::registered();
+    node.until_probe("");
+    assert!(node.terminate());
+    assert!(!kubelet.sees_driver());
+    assert!(!node.path("plugins/gpuslice.io/dra.sock").exists());
+}
+
+#[test]
+fn an_engine_that_ignores_cdi_is_refused_until_it_does_not() {
+    let mut node = Node::new();
+    node.api.kept().engine = "containerd://1.7.24".to_owned();
+    refused(
+        &mut node,
+        "containerd://1.7.24 ignores CDI devices, so containers would have the whole GPU: set \
+         enable_cdi = true in its CRI plugin and restart it",
+    );
+    let config = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = true\n";
+    fs::write(node.path("etc/containerd/config.toml"), config).unwrap();
+    node.until_probe("");
+    node.kubelet().register();
+}
+
+#[test]
+fn a_cluster_without_dra_or_consumable_capacity_is_refused() {
+    let mut node = Node::new();
+    node.api.kept().has_no_v1 = true;
+    refused(
+        &mut node,
+        "the API server has no resource.k8s.io/v1: Kubernetes 1.34 or later is needed",
+    );
+    let mut node = Node::new();
+    node.api.kept().drops_sharing = true;
+    refused(
+        &mut node,
+        "the API server drops allowMultipleAllocations, so a claim would get a whole GPU: switch on \
+         the feature gate DRAConsumableCapacity (Kubernetes 1.36 has it on)",
+    );
+    let mut node = Node::new();
+    node.api.kept().forbids = true;
+    refused(
+        &mut node,
+        "cannot list the ResourceSlices of this node: the API server answers 403 Forbidden: \
+         resourceslices is forbidden",
+    );
+}
+
+#[test]
+fn a_host_without_the_hook_or_the_list_of_gpus_is_refused() {
+    let mut node = Node::new();
+    fs::remove_file(node.path("usr/bin/gpuslice-hook")).unwrap();
+    refused(
+        &mut node,
+        "there is no executable /usr/bin/gpuslice-hook on this host, so no container would get its \
+         slice (install gpuslice, or name the file by --hook)",
+    );
+    let mut node = Node::new();
+    let list = node.path("run/gpuslice/devices.json");
+    fs::remove_file(&list).unwrap();
+    let sentence = format!(
+        "there is no list of GPUs, {} (run gpuslice devices --write)",
+        list.display()
+    );
+    refused(&mut node, &sentence);
+}
+
+#[test]
+fn a_driver_that_stops_being_ready_prepares_nothing_and_withdraws_its_slice() {
+    let (node, kubelet) = Node::registered();
+    node.api.add_claim(simple());
+    fs::write(node.path("etc/gpuslice.toml"), "").unwrap();
+    fs::create_dir_all(node.path("etc/gpuslice")).unwrap();
+    fs::write(node.path("etc/gpuslice/config.toml"), "no-such-key = 1\n").unwrap();
+    drop(node.api.until("withdrawn", |kept| kept.slices.is_empty()));
+    let error = kubelet.prepare_one(&named("c1", UID)).error;
+    assert!(error.contains("no-such-key"), "{error}");
+    assert!(!node.probe().0);
+    assert!(node.cdi_files().is_empty());
+}
