@@ -42,9 +42,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.limits.configMap | default (printf "%s-limits" (include "gpuslice.name" .)) -}}
 {{- end -}}
 
-{{- /* Whether the node runs gpusliced or the DRA driver. */ -}}
-{{- define "gpuslice.driver" -}}
-{{- if or .Values.claims.enabled (eq .Values.annotations.by "nri") }}true{{ end -}}
+{{- /* Whether the node runs the NRI plugin. */ -}}
+{{- define "gpuslice.nri" -}}
+{{- if eq .Values.annotations.by "nri" }}true{{ end -}}
 {{- end -}}
 
 {{- /* Mistakes that no schema can express. Each says what to change. */ -}}
