@@ -18,7 +18,7 @@ fn on_a_node(commands: &str) -> Output {
         .env("NODE", node)
         .env_remove("LD_PRELOAD")
         .output()
-        .expect("unshare of util-linux")
+        .unwrap_or_else(|error| panic!("unshare of util-linux: {error}"))
 }
 
 fn printed(output: &Output) -> (String, String) {
