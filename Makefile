@@ -145,8 +145,10 @@ readers: build clients ## that node and Java see a slice's memory too (installs 
 gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: target/gpu-kit
 	tests/gpu/pack.sh $(TARGET)/gpu-kit
 
-goldens: build ## rewrite the generated pages (man, completions, symbol table) from their sources
+goldens: build ## rewrite the generated files (man, completions, symbol table, manifests) from their sources
 	UPDATE_GOLDENS=1 $(CARGO) test --locked -p gpuslice -p gpuslice-suite golden
+	tests/setup.sh examples
+	$(TARGET)/examples-venv/bin/python tests/chart/check.py write
 
 # The architectures of the packages.
 ARCHES ?= x86_64 aarch64

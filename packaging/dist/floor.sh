@@ -18,8 +18,10 @@ newest=$(versions "$out/libgpuslice.so")
 [ -z "$newest" ] || fail "libgpuslice.so asks for glibc $newest: it must ask for no version"
 [ "$(needed "$out/libgpuslice.so")" = libc.so.6 ] || fail "libgpuslice.so needs $(needed "$out/libgpuslice.so" | paste -sd' ')"
 
-[ -z "$(needed "$out/gpuslice-hook")" ] || fail "gpuslice-hook is not static"
-! readelf -lW "$out/gpuslice-hook" | grep -q INTERP || fail "gpuslice-hook has an interpreter: it is not static"
+for file in gpuslice-hook gpuslice-node; do
+    [ -z "$(needed "$out/$file")" ] || fail "$file is not static"
+    ! readelf -lW "$out/$file" | grep -q INTERP || fail "$file has an interpreter: it is not static"
+done
 
 while IFS= read -r file; do
     [ -L "$file" ] && continue
@@ -37,7 +39,7 @@ done < <(
     find "$out/sim" -type f \( -name '*.so.*' -o -name gpuslice-sim \)
 )
 
-for file in gpuslice gpuslice-hook libgpuslice.so; do
+for file in gpuslice gpuslice-hook gpuslice-node libgpuslice.so; do
     ! readelf -SW "$out/$file" | grep -q -e '\.debug_line' -e '\.symtab' || fail "$file is not stripped"
     [ -z "$(strings -a "$out/$file" | grep -m 1 -e "$PWD" -e "${HOME:-/root}/\.")" ] ||
         fail "$file names a path of this machine: $(strings -a "$out/$file" | grep -m 1 -e "$PWD" -e "${HOME:-/root}/\.")"

@@ -25,6 +25,11 @@ exec unshare --mount --pid --fork --mount-proc --kill-child bash -euo pipefail -
         podman --storage-driver vfs create -q --name files "docker.io/library/gpuslice:$version" >/dev/null
         podman --storage-driver vfs cp files:/usr/lib/gpuslice/libgpuslice.so /run/copy.so
         [ -s /run/copy.so ] || fail "podman: there is no library in the image"
+        # A pod of the Helm chart installs the files on its node.
+        mkdir /run/node
+        said=$(podman --storage-driver vfs run --rm -v /run/node:/opt/gpuslice \
+            --entrypoint /usr/bin/gpuslice-node "docker.io/library/gpuslice:$version" install /opt/gpuslice 2>&1) || fail "podman: $said"
+        [ "$(/run/node/bin/gpuslice-hook --version)" = "gpuslice-hook $version" ] || fail "podman: $said"
         tested="$tested podman"
     fi
     if command -v containerd >/dev/null; then

@@ -1,5 +1,6 @@
 //! The paths of gpuslice on a host.
-//! Touches: its arguments. Only the operator's own arguments can name another root.
+//! Touches: its arguments, and the path of this program. Only the operator's own arguments can name
+//! another root.
 
 use std::path::{Path, PathBuf};
 
@@ -13,18 +14,47 @@ pub const PRELOAD: &str = "etc/ld.so.preload";
 #[derive(Clone, Debug)]
 pub struct HostPaths {
     root: PathBuf,
+    /// The folder below the root with this program's `bin` and `lib`.
+    prefix: PathBuf,
 }
 
+/// Where packages install.
+const PREFIX: &str = "usr";
+
 impl Default for HostPaths {
+    /// The paths of this host.
     fn default() -> HostPaths {
-        HostPaths::below("/")
+        match std::env::current_exe() {
+            Ok(program) => HostPaths::beside("/", &program),
+            Err(_) => HostPaths::below("/"),
+        }
     }
+}
+
+/// The prefix, without the leading `/`, of a program that is installed in `PREFIX/bin`.
+fn prefix_of(program: &Path) -> Option<PathBuf> {
+    let bin = program.parent().filter(|bin| bin.ends_with("bin"))?;
+    let prefix = bin.parent()?.strip_prefix("/").ok()?;
+    (!prefix.as_os_str().is_empty()).then(|| prefix.to_path_buf())
 }
 
 impl HostPaths {
     /// Puts everything below another root, for tests.
     pub fn below(root: impl Into<PathBuf>) -> HostPaths {
-        HostPaths { root: root.into() }
+        HostPaths {
+            root: root.into(),
+            prefix: PathBuf::from(PREFIX),
+        }
+    }
+
+    /// The paths of a host on which this program is installed, below another root. A host with a
+    /// read-only /usr has gpuslice in another folder, so the files beside the program are used.
+    #[must_use]
+    pub fn beside(root: impl Into<PathBuf>, program: &Path) -> HostPaths {
+        HostPaths {
+            root: root.into(),
+            prefix: prefix_of(program).unwrap_or_else(|| PathBuf::from(PREFIX)),
+        }
     }
 
     /// The folder that keeps the state of slices until the next boot.
@@ -123,22 +153,29 @@ impl HostPaths {
         self.run().join("meminfo.lock")
     }
 
-    /// The operator's policy.
+    /// The operator's policy: below the prefix if a file is there, otherwise in /etc.
     #[must_use]
     pub fn policy(&self) -> PathBuf {
-        self.root.join("etc/gpuslice/config.toml")
+        const POLICY: &str = "etc/gpuslice/config.toml";
+        let beside = self.root.join(&self.prefix).join(POLICY);
+        match self.prefix != Path::new(PREFIX) && beside.exists() {
+            true => beside,
+            false => self.root.join(POLICY),
+        }
     }
 
     /// The library, unless the policy names another.
     #[must_use]
     pub fn library(&self) -> PathBuf {
-        self.root.join("usr/lib/gpuslice/libgpuslice.so")
+        self.root
+            .join(&self.prefix)
+            .join("lib/gpuslice/libgpuslice.so")
     }
 
     /// The command, unless the policy names another.
     #[must_use]
     pub fn command(&self) -> PathBuf {
-        self.root.join("usr/bin/gpuslice")
+        self.root.join(&self.prefix).join("bin/gpuslice")
     }
 
     /// The host's live memory counters. Under another root, the path is below that root only if the
@@ -174,5 +211,44 @@ impl HostPaths {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_in_another_folder_uses_the_files_beside_it() {
+        for (program, prefix) in [
+            ("/usr/bin/gpuslice-hook", Some("usr")),
+            ("/opt/gpuslice/bin/gpuslice-hook", Some("opt/gpuslice")),
+            ("/bin/gpuslice-hook", None),
+            ("/work/target/release/gpuslice-hook", None),
+        ] {
+            let found = prefix_of(Path::new(program));
+            assert_eq!(found, prefix.map(PathBuf::from), "{program}");
+        }
+    }
+
+    #[test]
+    fn the_policy_beside_the_program_comes_before_the_one_in_etc() {
+        let root = tempfile::tempdir().unwrap();
+        let hook = Path::new("/opt/gpuslice/bin/gpuslice-hook");
+        let paths = HostPaths::beside(root.path(), hook);
+        let at = |path: &str| root.path().join(path);
+        assert_eq!(
+            paths.library(),
+            at("opt/gpuslice/lib/gpuslice/libgpuslice.so")
+        );
+        assert_eq!(paths.command(), at("opt/gpuslice/bin/gpuslice"));
+        assert_eq!(paths.policy(), at("etc/gpuslice/config.toml"));
+        let beside = at("opt/gpuslice/etc/gpuslice/config.toml");
+        std::fs::create_dir_all(beside.parent().unwrap()).unwrap();
+        std::fs::write(&beside, "").unwrap();
+        assert_eq!(paths.policy(), beside);
+        let packaged = HostPaths::below(root.path());
+        assert_eq!(packaged.policy(), at("etc/gpuslice/config.toml"));
+        assert_eq!(packaged.library(), at("usr/lib/gpuslice/libgpuslice.so"));
     }
 }

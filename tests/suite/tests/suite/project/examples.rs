@@ -86,6 +86,11 @@ fn the_policy_refuses_a_pod_without_the_class_and_a_changed_size() {
 }
 
 #[test]
+fn the_claims_of_the_examples_fit_the_gpus_that_they_are_for() {
+    check("claims");
+}
+
+#[test]
 fn compose_knows_every_field_of_the_example() {
     check("compose");
 }

@@ -1,6 +1,7 @@
 //! The project itself: its sources, its build, its documents and its kit for a real GPU.
 //! Touches: the sources as text, the built library.
 
+mod chart;
 mod examples;
 mod exports;
 mod floors;

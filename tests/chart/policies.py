@@ -1,0 +1,234 @@
+"""Evaluates the chart's ValidatingAdmissionPolicies over recorded objects, as the API server does.
+
+Touches: its arguments."""
+
+import celpy
+from celpy.celtypes import IntType, MapType, StringType
+
+UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def quantity(text):
+    """A Kubernetes quantity, as a whole number."""
+    suffix = next((unit for unit in UNITS if str(text).endswith(unit)), "")
+    return IntType(float(str(text).removesuffix(suffix)) * UNITS.get(suffix, 1))
+
+
+# The functions that the API server has and CEL itself has not.
+FUNCTIONS = {
+    "quantity": quantity,
+    "asInteger": lambda amount: amount,
+    "sum": lambda numbers: IntType(sum(numbers)),
+    "max": lambda numbers: max(numbers),
+}
+
+
+def refusals(spec, request, new=None, old=None, params=None):
+    """Returns the messages with which a policy refuses a request."""
+    environment = celpy.Environment()
+    given = {"object": new, "oldObject": old, "request": request, "params": params}
+    given = {name: celpy.json_to_cel(one) for name, one in given.items()}
+    variables = MapType()
+
+    def value(expression):
+        program = environment.program(environment.compile(expression), functions=FUNCTIONS)
+        return program.evaluate(given | {"variables": variables})
+
+    if not all(value(condition["expression"]) for condition in spec.get("matchConditions", [])):
+        return []
+    for variable in spec["variables"]:
+        variables[StringType(variable["name"])] = value(variable["expression"])
+    refused = [rule for rule in spec["validations"] if not value(rule["expression"])]
+    return [str(value(rule["messageExpression"])) if "messageExpression" in rule else rule["message"] for rule in refused]
+
+
+def slice_of(node, driver="gpuslice.io"):
+    """A ResourceSlice as the driver publishes it; recorded on Kubernetes 1.36.2."""
+    spec = {
+        "driver": driver,
+        "pool": {"name": node or "all", "generation": 1, "resourceSliceCount": 1},
+        "devices": [
+            {
+                "name": "gpu-0",
+                "allowMultipleAllocations": True,
+                "attributes": {"uuid": {"string": "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4"}},
+                "capacity": {"memory": {"value": "24259Mi"}},
+            }
+        ],
+    }
+    return {"metadata": {"name": "node1-gpuslice.io-x"}, "spec": spec | ({"nodeName": node} if node else {"allNodes": True})}
+
+
+def request(operation, user=None, node=None, namespace="default"):
+    """What the API server knows of a request: the token of a pod names the pod's node."""
+    info = {"username": user or "kubernetes-admin", "groups": ["system:authenticated"]}
+    if node:
+        info["extra"] = {"authentication.kubernetes.io/node-name": [node]}
+    return {"operation": operation, "namespace": namespace, "userInfo": info}
+
+
+def pod(annotations=None, runtime_class=None):
+    metadata = {"name": "p"} | ({"annotations": annotations} if annotations else {})
+    return {"metadata": metadata, "spec": {"runtimeClassName": runtime_class} if runtime_class else {}}
+
+
+def exactly(memory=None, device_class="gpuslice.io", **more):
+    """A request of a claim."""
+    capacity = {"capacity": {"requests": {"memory": memory}}} if memory else {}
+    return {"name": "gpu", "exactly": {"deviceClassName": device_class} | capacity | more}
+
+
+def first(*sizes):
+    """A request with alternatives."""
+    return {"name": "r", "firstAvailable": [{"name": size.lower()} | exactly(size)["exactly"] for size in sizes]}
+
+
+def claim(*requests):
+    return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": list(requests)}}}
+
+
+def template(*requests):
+    return {"metadata": {"name": "t"}, "spec": claim(*requests)}
+
+
+class Policies:
+    """The policies of the chart. Each rule must be seen to accept and to refuse."""
+
+    def __init__(self, objects, sets):
+        self.objects = objects
+        self.sets = {name: values for name, _, values in sets}
+
+    def policy(self, name, values):
+        made = self.objects(self.sets[values])
+        found = [one["spec"] for one in made if one["kind"] == "ValidatingAdmissionPolicy" and one["metadata"]["name"].endswith(name)]
+        assert len(found) == 1, f"{values}: {name}: {len(found)} policies"
+        return found[0]
+
+    def expect(self, spec, cases):
+        accepted, refused = 0, set()
+        for case, expected in cases:
+            got = refusals(spec, **case)
+            assert got == expected, f"{case}: {got}, expected {expected}"
+            accepted += not expected
+            refused |= set(expected)
+        assert accepted, "no case is accepted"
+        return refused
+
+    def check(self):
+        self.slices()
+        self.annotations()
+        self.limits()
+        for values in ["no policies"]:
+            kinds = {one["kind"] for one in self.objects(self.sets[values])}
+            assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds), kinds
+
+    def slices(self):
+        spec = self.policy("-resourceslices", "claims")
+        driver = "system:serviceaccount:gpuslice:gpuslice"
+        unbound = "the token of this driver is bound to no node: Kubernetes 1.32 or later binds it"
+        other = "the driver on node node1 can only change the ResourceSlices of this node"
+        unknown = other.replace("node1", "")
+        foreign = "this driver can only change ResourceSlices of gpuslice.io"
+        mine, theirs = slice_of("node1"), slice_of("node2")
+
+        def by_driver(operation, new=None, old=None, node="node1"):
+            return {"request": request(operation, driver, node), "new": new, "old": old}
+
+        refused = self.expect(
+            spec,
+            [
+                (by_driver("CREATE", mine), []),
+                (by_driver("UPDATE", mine, mine), []),
+                (by_driver("DELETE", None, mine), []),
+                # The kubelet deletes the slices of its node, and administrators any.
+                ({"request": request("DELETE", "system:node:node2"), "old": mine}, []),
+                ({"request": request("CREATE", "system:serviceaccount:other:gpuslice", "node1"), "new": theirs}, []),
+                (by_driver("CREATE", theirs), [other]),
+                (by_driver("UPDATE", theirs, theirs), [other]),
+                (by_driver("UPDATE", mine, theirs), [other]),
+                (by_driver("DELETE", None, theirs), [other]),
+                (by_driver("CREATE", slice_of(None)), [other]),
+                (by_driver("CREATE", slice_of("node1", "gpu.nvidia.com")), [foreign]),
+                (by_driver("UPDATE", mine, slice_of("node1", "gpu.nvidia.com")), [foreign]),
+                (by_driver("CREATE", mine, node=None), [unbound, unknown]),
+            ],
+        )
+        assert len(refused) == len(spec["validations"]) + 1, refused
+
+    def annotations(self):
+        size, larger = {"gpuslice.io/memory": "1GiB"}, {"gpuslice.io/memory": "20GiB"}
+        foreign = {"example.com/gpuslice.io": "x"}
+        no_class = "gpuslice.io/ annotations take effect only with runtimeClassName: gpuslice"
+        nothing = "gpuslice.io/ annotations have no effect in this cluster: use a ResourceClaim of class gpuslice.io"
+        changed = "gpuslice.io/ annotations of a pod cannot be changed"
+
+        def create(new):
+            return {"request": request("CREATE"), "new": new}
+
+        def update(new, old):
+            return {"request": request("UPDATE"), "new": new, "old": old}
+
+        kept = [
+            (create(pod()), []),
+            (create(pod(foreign)), []),
+            (create(pod(None, "gpuslice")), []),
+            (update(pod(size), pod(size)), []),
+            (update(pod(size | foreign, "gpuslice"), pod(size, "gpuslice")), []),
+            (update(pod(larger, "gpuslice"), pod(size, "gpuslice")), [changed]),
+            (update(pod(None, "gpuslice"), pod(size, "gpuslice")), [changed]),
+            (update(pod(size), pod()), [changed]),
+        ]
+        for values, cases in [
+            ("claims", [(create(pod(size)), [nothing]), (create(pod(size, "gpuslice")), [nothing])]),
+            (
+                "annotations only",
+                [(create(pod(size, "gpuslice")), []), (create(pod(size)), [no_class]), (create(pod(size, "nvidia")), [no_class])],
+            ),
+            ("NRI", [(create(pod(size)), [])]),
+            ("CRI-O's hooks", [(create(pod(size)), [])]),
+        ]:
+            spec = self.policy("-annotations", values)
+            refused = self.expect(spec, kept + cases)
+            assert len(refused) == len(spec["validations"]), (values, refused)
+
+    def limits(self):
+        spec = self.policy("-limits", "everything")
+        binding = [one for one in self.objects(self.sets["everything"]) if one["kind"].endswith("PolicyBinding")]
+        reference = next(one["spec"]["paramRef"] for one in binding if "paramRef" in one["spec"])
+        params = next(one for one in self.objects(self.sets["everything"]) if one["metadata"]["name"] == reference["name"])
+        assert params["data"] == {"_every": "24Gi", "students": "8Gi"}, params
+        assert reference["parameterNotFoundAction"] == "Deny", reference
+        vague = "namespace students has a limit of 8Gi of GPU memory, so each request must state its capacity memory"
+
+        def much(namespace, limit):
+            return f"a claim in namespace {namespace} may request at most {limit} of GPU memory"
+
+        def create(new, namespace="students", data=params):
+            return {"request": request("CREATE", namespace=namespace), "new": new, "params": data}
+
+        none = {"metadata": {"name": "limits"}}
+        refused = self.expect(
+            spec,
+            [
+                (create(claim(exactly("8Gi"))), []),
+                (create(template(exactly("8Gi"))), []),
+                (create(claim(exactly("4Gi", count=2))), []),
+                (create(claim(exactly("4Gi"), first("4Gi", "2Gi"))), []),
+                (create(claim(exactly("20Gi")), "default"), []),
+                (create(claim(exactly("80Gi")), data=none), []),
+                (create(claim(exactly()), data=none), []),
+                # A class of another driver, and a claim without devices.
+                (create(claim(exactly(device_class="gpu.nvidia.com"), exactly("1Gi"))), []),
+                (create({"metadata": {}, "spec": {}}), []),
+                (create(claim(exactly("8193Mi"))), [much("students", "8Gi")]),
+                (create(template(exactly("9Gi"))), [much("students", "8Gi")]),
+                (create(claim(exactly("4Gi", count=3))), [much("students", "8Gi")]),
+                (create(claim(exactly("5Gi"), exactly("5Gi"))), [much("students", "8Gi")]),
+                (create(claim(exactly("1Gi"), first("2Gi", "9Gi"))), [much("students", "8Gi")]),
+                (create(claim(exactly("25Gi")), "default"), [much("default", "24Gi")]),
+                (create(claim(exactly())), [vague]),
+                (create(claim(exactly("1Gi", allocationMode="All"))), [vague]),
+                (create(template(exactly())), [vague]),
+            ],
+        )
+        assert {vague, much("students", "8Gi")} <= refused, refused
