@@ -58,10 +58,11 @@ impl ApiError {
         }
     }
 
-    /// Whether the API server decided, and will decide alike when asked again.
+    /// Whether the API server decided, and will decide alike when asked again. 401 and 429 are not
+    /// such: a token is replaced, and a server is relieved.
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self.code(), Some(400..=499))
+        matches!(self.code(), Some(400 | 403..=405 | 422))
     }
 }
 
@@ -202,5 +203,28 @@ impl Cluster {
     #[must_use]
     pub fn node_name(&self) -> &str {
         &self.node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_busy_or_wants_a_new_token_is_asked_again() {
+        let refused = |code| ApiError::Refused {
+            code,
+            reason: String::new(),
+            message: String::new(),
+        };
+        assert!(
+            [400, 403, 404, 422]
+                .map(refused)
+                .iter()
+                .all(ApiError::is_final)
+        );
+        let mut others = [401, 409, 429, 500, 503].map(refused).into_iter();
+        assert!(!others.any(|error| error.is_final()));
+        assert!(!ApiError::TimedOut.is_final());
     }
 }

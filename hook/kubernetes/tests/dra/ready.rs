@@ -81,10 +81,9 @@ fn a_host_without_the_hook_or_the_list_of_gpus_is_refused() {
 }
 
 #[test]
-fn a_driver_that_stops_being_ready_prepares_nothing_and_withdraws_its_slice() {
+fn a_driver_that_is_ready_no_longer_withdraws_and_prepares_nothing() {
     let (node, kubelet) = Node::registered();
     node.api.add_claim(simple());
-    fs::write(node.path("etc/gpuslice.toml"), "").unwrap();
     fs::create_dir_all(node.path("etc/gpuslice")).unwrap();
     fs::write(node.path("etc/gpuslice/config.toml"), "no-such-key = 1\n").unwrap();
     drop(node.api.until("withdrawn", |kept| kept.slices.is_empty()));
