@@ -83,7 +83,7 @@ impl Settings {
     /// The host's paths of gpuslice.
     #[must_use]
     pub fn host(&self) -> HostPaths {
-        HostPaths::below(&self.host_root)
+        HostPaths::beside(&self.host_root, &self.hook)
     }
 
     /// A file of the host, by its absolute path there.
