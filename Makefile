@@ -18,7 +18,6 @@ help: ## this list
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
 	$(CARGO) build --release --locked -p gpuslice
-	$(CARGO) build --release --locked -p gpuslice-dra
 	hook/oci/build.sh
 	tests/sim/build.sh $(TARGET)/sim
 
@@ -33,6 +32,7 @@ clients: preflight ## the real programs that the tests and the demo run
 
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers
+	$(CARGO) build --locked -p gpuslice-dra
 
 demo: build ## two engines on one simulated card, and three real programs: bare, in a slice, on unified memory
 	tests/setup.sh demo

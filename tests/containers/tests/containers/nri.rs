@@ -25,7 +25,7 @@ impl Plugin {
     /// Starts the plugin and waits until containerd uses it.
     fn start(host: &Host) -> Plugin {
         let arguments = ["--plugins", "/run/plugins", "nri"];
-        let program = "/run/build/release/gpuslice-dra";
+        let program = "/run/build/debug/gpuslice-dra";
         let plugin = Plugin(host.spawn(program, &arguments, "/run/nri.log"));
         let probe = ["--plugins", "/run/plugins", "ready", "--nri"];
         host.wait_for("the plugin is registered", || {
