@@ -4,7 +4,7 @@
 # Usage: packaging/dist/build.sh x86_64 | aarch64
 # Touches: target/tools, target/dist/cargo (cargo's), target/dist/ARCH:
 #   gpuslice gpuslice-hook libgpuslice.so    the programs and the library
-#   gpuslice-node                            the program of the container image
+#   gpuslice-node gpuslice-dra               the programs of the container image
 #   sim/                                     the simulated driver
 #   debug/.build-id/                         their debug information, for gdb and perf
 #   gpuslice.cdx.json                        the software bill of materials (CycloneDX)
@@ -55,6 +55,9 @@ if [ -n "$prefix" ]; then # gcc would link the C runtime of its own glibc
 fi
 run_cargo build --profile hook --target "$musl" -p gpuslice-hook --bin gpuslice-hook
 run_cargo build --profile hook --target "$musl" -p gpuslice-node --bin gpuslice-node
+# TLS brings files in C. Their debug information would contain the path of cargo's folder.
+env "CC_${musl//-/_}=${prefix}gcc" "CFLAGS_${musl//-/_}=-g0 -U_FORTIFY_SOURCE -ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo" \
+    "${CARGO:-cargo}" build --quiet --locked --profile hook --target "$musl" -p gpuslice-dra --bin gpuslice-dra
 
 # When zig first links for a target, it compiles the target's start files and unwinder. Their debug
 # information contains the path of the folder, which would change the build id. So zig links a
@@ -96,13 +99,14 @@ strip_into() { # FILE: writes it to $out, and its debug information to $out/debu
     chmod 644 "$debug"
     "${prefix}strip" -o "$out/$name" "$1"
 }
-for file in "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-node" "$CARGO_TARGET_DIR/$gnu/release/gpuslice"; do
+for file in "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-node" "$CARGO_TARGET_DIR/$musl/hook/gpuslice-dra" "$CARGO_TARGET_DIR/$gnu/release/gpuslice"; do
     found=$(strings -a "$file" | grep -F -e "$root" -e "$target" || true)
     [ -z "$found" ] || { echo "gpuslice: $file names a path of this machine: ${found%%$'\n'*}" >&2; exit 1; }
 done
 strip_into "$CARGO_TARGET_DIR/$gnu/release/libgpuslice.so"
 strip_into "$CARGO_TARGET_DIR/$musl/hook/gpuslice-hook"
 strip_into "$CARGO_TARGET_DIR/$musl/hook/gpuslice-node"
+strip_into "$CARGO_TARGET_DIR/$musl/hook/gpuslice-dra"
 strip_into "$CARGO_TARGET_DIR/$gnu/release/gpuslice"
 chmod 644 "$out/libgpuslice.so"
 ln -s gpuslice-hook "$out/gpuslice-runtime"

@@ -18,7 +18,7 @@ newest=$(versions "$out/libgpuslice.so")
 [ -z "$newest" ] || fail "libgpuslice.so asks for glibc $newest: it must ask for no version"
 [ "$(needed "$out/libgpuslice.so")" = libc.so.6 ] || fail "libgpuslice.so needs $(needed "$out/libgpuslice.so" | paste -sd' ')"
 
-for file in gpuslice-hook gpuslice-node; do
+for file in gpuslice-hook gpuslice-node gpuslice-dra; do
     [ -z "$(needed "$out/$file")" ] || fail "$file is not static"
     ! readelf -lW "$out/$file" | grep -q INTERP || fail "$file has an interpreter: it is not static"
 done
@@ -39,7 +39,7 @@ done < <(
     find "$out/sim" -type f \( -name '*.so.*' -o -name gpuslice-sim \)
 )
 
-for file in gpuslice gpuslice-hook gpuslice-node libgpuslice.so; do
+for file in gpuslice gpuslice-hook gpuslice-node gpuslice-dra libgpuslice.so; do
     ! readelf -SW "$out/$file" | grep -q -e '\.debug_line' -e '\.symtab' || fail "$file is not stripped"
     [ -z "$(strings -a "$out/$file" | grep -m 1 -e "$PWD" -e "${HOME:-/root}/\.")" ] ||
         fail "$file names a path of this machine: $(strings -a "$out/$file" | grep -m 1 -e "$PWD" -e "${HOME:-/root}/\.")"

@@ -6,7 +6,7 @@ The file is an OCI layout, and `docker load` reads it too.
 Usage: image.py ARCH VERSION BUILT OUT. The same input gives the same bytes: every file has the time
 SOURCE_DATE_EPOCH. The image is a source of files to copy (COPY --from, or an image volume), and what
 the pods of packaging/helm/gpuslice run. It has no libc, so only static programs run in it:
-gpuslice-hook, and gpuslice-node, which installs the files on a node.
+gpuslice-hook, gpuslice-node, which installs the files on a node, and gpuslice-dra, Kubernetes' driver.
 """
 
 import gzip
@@ -40,6 +40,7 @@ def layer(built: Path) -> bytes:
         "usr/bin/gpuslice": ((built / "gpuslice").read_bytes(), 0o755),
         "usr/bin/gpuslice-hook": ((built / "gpuslice-hook").read_bytes(), 0o755),
         "usr/bin/gpuslice-node": ((built / "gpuslice-node").read_bytes(), 0o755),
+        "usr/bin/gpuslice-dra": ((built / "gpuslice-dra").read_bytes(), 0o755),
         "usr/lib/gpuslice/libgpuslice.so": ((built / "libgpuslice.so").read_bytes(), 0o644),
         "etc/gpuslice/config.toml": ((TREE / "packaging/etc/config.toml").read_bytes(), 0o644),
         "usr/lib/tmpfiles.d/gpuslice.conf": ((TREE / "packaging/tmpfiles.d/gpuslice.conf").read_bytes(), 0o644),

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-PACKAGES = ("gpuslice", "gpuslice-hook", "gpuslice-node", "gpuslice-shim")
+PACKAGES = ("gpuslice", "gpuslice-dra", "gpuslice-hook", "gpuslice-node", "gpuslice-shim")
 
 
 def cargo(*arguments: str) -> str:

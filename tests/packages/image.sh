@@ -14,6 +14,8 @@ exec unshare --mount --pid --fork --mount-proc --kill-child bash -euo pipefail -
     if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi
     printf "[containers]\ndefault_ulimits = []\nnetns = \"none\"\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nruntime = \"runc\"\n" >/run/containers.conf
     export CONTAINERS_CONF=/run/containers.conf
+    size=$(stat -c %s "$file")
+    [ "$size" -le $((15 << 20)) ] || fail "the image has $size bytes, more than 15 MiB"
     tested=
     wait_for() { for try in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done; fail "no answer: $*"; }
 
@@ -25,6 +27,8 @@ exec unshare --mount --pid --fork --mount-proc --kill-child bash -euo pipefail -
         podman --storage-driver vfs create -q --name files "docker.io/library/gpuslice:$version" >/dev/null
         podman --storage-driver vfs cp files:/usr/lib/gpuslice/libgpuslice.so /run/copy.so
         [ -s /run/copy.so ] || fail "podman: there is no library in the image"
+        said=$(podman --storage-driver vfs run --rm --entrypoint /usr/bin/gpuslice-dra "docker.io/library/gpuslice:$version" --version 2>&1) || fail "podman: $said"
+        [ "$said" = "gpuslice-dra $version" ] || fail "podman: $said"
         # A pod of the Helm chart installs the files on its node.
         mkdir /run/node
         said=$(podman --storage-driver vfs run --rm -v /run/node:/opt/gpuslice \

@@ -116,18 +116,32 @@ pub fn age(path: &Path) -> io::Result<Duration> {
 }
 
 /// How long ago the page behind an open `/proc/meminfo` was written; `None` if it is no page. A page is
-/// on a tmpfs, and shows MemAvailable as MemFree; the files of the kernel, of lxcfs and of simulated
-/// machines do not.
+/// on a tmpfs, and has the words that [`write_page`] writes. The files of the kernel, of lxcfs, of
+/// simulated machines and those that a container's owner mounts do not.
 #[must_use]
 pub fn age_if_mounted(file: &File) -> Option<Duration> {
     let kind = fstatfs(file).ok()?.filesystem_type();
     let facts = file.metadata().ok()?;
     let mut text = [0; LENGTH];
     let length = file.read_at(&mut text, 0).ok()?;
-    let shown = meminfo::parse(text.get(..length)?)?;
-    let is_page = kind == TMPFS_MAGIC && shown.free == shown.available;
+    let text = text.get(..length)?;
+    let shown = meminfo::parse(text)?;
+    let mut own = [0; LENGTH];
+    let view = MemoryView {
+        total: shown.total,
+        free: shown.free,
+        used: shown.total.minus(shown.free),
+    };
+    let own = write_page(&view, shown.total, &mut own);
+    // The width of the columns is that of the machine's memory.
+    let is_page = kind == TMPFS_MAGIC && words(text).eq(words(own));
     let age = SystemTime::now().duration_since(facts.modified().ok()?);
     is_page.then(|| age.unwrap_or_default())
+}
+
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
 }
 
 /// Claims the pages of this host's containers. `None`: another process writes them. The claim lasts

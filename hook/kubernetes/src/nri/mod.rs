@@ -1,7 +1,7 @@
 //! The NRI plugin: gives the hook to containers whose pods ask for a slice, without a RuntimeClass.
 //! Touches: the socket of NRI, the host's policy, the registry of slices, the event file.
 //!
-//! The engine calls [`plugin`] before it creates a container. The answer ([`adjust`]) adds
+//! The engine calls `plugin` before it creates a container. The answer (`adjust`) adds
 //! `gpuslice-hook` at createRuntime and poststop, and the pod's annotations, which the hook reads.
 //! The calls are messages of [`ttrpc`] on two logical connections of one socket ([`mux`]).
 //!

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The reasons for which checks are skipped without a real machine, as the checks word them.
-const NEEDS: [&str; 14] = [
+const NEEDS: [&str; 15] = [
     "torch: ",
     "cupy: ",
     "jax: ",
@@ -21,6 +21,7 @@ const NEEDS: [&str; 14] = [
     "no triton",
     "no Vulkan: ",
     "no OpenCL of NVIDIA's: ",
+    "no OpenGL",
     "nvidia-smi needs the real NVML",
     "this driver ",
     "this GPU does not share the host's memory",

@@ -2,7 +2,10 @@
 //! --meminfo mount`.
 //! Touches: runs on a simulated GB10, in mount namespaces. Needs root.
 
+use gpuslice_config::answer::meminfo_text;
+use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::host::meminfo::{self, HostMemory};
+use gpuslice_config::words::units::Bytes;
 use gpuslice_suite::compile::{self, compile};
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Machine, Run};
@@ -133,12 +136,23 @@ fn check_reads_meminfo_by_libc_and_where_a_page_is_mounted_by_system_calls() {
     assert_eq!(totals(&said), both);
     assert_eq!(end, "exit 0", "{said}");
 
-    // A page of another slice.
-    let other = "mount -t tmpfs tmpfs /mnt \
-        && printf 'MemTotal: 64 kB\\nMemFree: 8 kB\\nMemAvailable: 8 kB\\n' >/mnt/page \
-        && mount --bind /mnt/page /proc/meminfo && exec \"$0\" check --json";
-    let (said, end) = checked(&["--meminfo", "mount"], other);
-    let both = [("meminfo-libc", LIMIT), ("meminfo-syscall", 64 << 10)];
+    // The page of another slice.
+    let view = MemoryView {
+        total: Bytes::new(64 * MIB),
+        free: Bytes::new(8 * MIB),
+        used: Bytes::new(56 * MIB),
+    };
+    let mut buffer = [0; meminfo_text::LENGTH];
+    let page = tempfile::NamedTempFile::new().unwrap();
+    let text = meminfo_text::write_page(&view, Bytes::new(HOST_TOTAL), &mut buffer);
+    std::fs::write(&page, text).unwrap();
+    let other = format!(
+        "mount -t tmpfs tmpfs /mnt && cp {} /mnt/page && mount --bind /mnt/page /proc/meminfo \
+         && exec \"$0\" check --json",
+        page.path().display()
+    );
+    let (said, end) = checked(&["--meminfo", "mount"], &other);
+    let both = [("meminfo-libc", LIMIT), ("meminfo-syscall", 64 * MIB)];
     assert_eq!(totals(&said), both);
     assert_eq!(end, "exit 1", "{said}");
     let disagreements = said["disagreements"].to_string();
