@@ -224,7 +224,7 @@ mod tests {
             ("/usr/bin/gpuslice-hook", Some("usr")),
             ("/opt/gpuslice/bin/gpuslice-hook", Some("opt/gpuslice")),
             ("/bin/gpuslice-hook", None),
-            ("/work/target/release/gpuslice-hook", None),
+            ("/src/target/release/gpuslice-hook", None),
         ] {
             let found = prefix_of(Path::new(program));
             assert_eq!(found, prefix.map(PathBuf::from), "{program}");
