@@ -1,4 +1,4 @@
-//! Which other systems' requests for GPU memory count on this host: `[dialects]` of the policy.
+//! The table `[dialects]` of the policy: it names the systems whose requests for GPU memory count here.
 //! Touches: nothing.
 
 use serde::Deserialize;

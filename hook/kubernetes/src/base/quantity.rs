@@ -41,7 +41,7 @@ pub fn bytes(quantity: &Quantity) -> Option<Bytes> {
     u64::try_from(amount).ok().map(Bytes::new)
 }
 
-/// What a suffix stands for: a factor, and a power of ten.
+/// The value of a suffix: a factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     let power = |place: usize| u32::try_from(place).ok()?.checked_add(1);
     if let Some(place) = BINARY.iter().position(|known| *known == suffix) {

@@ -12,7 +12,7 @@ pub const DRIVER: &str = "gpuslice.io";
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gpuslice-dra", version)]
 pub struct Settings {
-    /// What to do instead of serving.
+    /// The task; without one, gpuslice-dra serves the kubelet.
     #[command(subcommand)]
     pub verb: Option<Verb>,
 

@@ -19,7 +19,7 @@ const ALL: Dialects = Dialects {
     nvidia: true,
 };
 
-/// What the host decides about containers.
+/// The decisions of the host about containers.
 #[derive(Clone, Copy, Debug)]
 pub struct Adjusting<'a> {
     /// The policy; `None` if it cannot be used. The hook then refuses what asks for a slice.

@@ -130,7 +130,7 @@ pub struct Container {
     /// Its hooks.
     #[prost(message, optional, tag = "10")]
     pub hooks: Option<Hooks>,
-    /// What only Linux has.
+    /// The part that only Linux has.
     #[prost(message, optional, tag = "11")]
     pub linux: Option<LinuxContainer>,
     /// Its CDI devices, from NRI 0.9 on.
@@ -166,7 +166,7 @@ pub struct Hook {
     pub env: Vec<String>,
 }
 
-/// What only Linux has.
+/// The part that only Linux has.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LinuxContainer {
     /// The device nodes.

@@ -25,7 +25,7 @@ pub struct Plugin {
     seen: (Vec<PodSandbox>, Vec<Container>),
 }
 
-/// What a call leads to.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) enum Called {
     /// An answer.

@@ -19,7 +19,7 @@ pub enum End {
 }
 
 impl End {
-    /// What the engine has done.
+    /// The state that the engine has reached.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {

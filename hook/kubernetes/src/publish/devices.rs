@@ -26,7 +26,7 @@ pub const STEP: Bytes = Bytes::mib(1);
 /// The longest text of an attribute.
 const LONGEST: usize = 64;
 
-/// What this machine's files say.
+/// The facts in this machine's files.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The list of GPUs.
@@ -154,7 +154,7 @@ fn attributes(facts: &Facts, target: &SliceTarget<'_>) -> BTreeMap<String, Devic
     named.collect()
 }
 
-/// What holds a slice on this device, unless its claim says otherwise.
+/// The fence of a slice on this device, unless its claim names another.
 fn fence(policy: &Policy, target: &SliceTarget<'_>) -> &'static str {
     let is_off = policy.fence == Some(Fence::Preload) || policy.driver_limits == DriverLimits::Off;
     match target.device.driver_limits == Some(true) && !is_off {

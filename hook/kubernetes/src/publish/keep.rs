@@ -71,7 +71,7 @@ impl Keeper {
                     REFUSED
                 }
                 Err(Refusal::Unknown(why)) => {
-                    // Who was ready stays so: a claim that is prepared asks the API server itself.
+                    // A driver that was ready stays ready: it asks the API server again for each claim.
                     match self.state.is_ready() {
                         true => log::line(&why),
                         false => self.state.set(Err(why)),
@@ -149,7 +149,7 @@ impl Keeper {
         })
     }
 
-    /// What changes when a file is replaced or written: inode, size, and time of change.
+    /// A file's inode, size and time of change. One of them differs after the file was replaced or written.
     fn fingerprint(&self) -> [Option<[u64; 4]>; 2] {
         let host = self.settings.host();
         [host.devices(), host.policy()].map(|path| {

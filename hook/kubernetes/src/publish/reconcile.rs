@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 5;
 /// The pause before a new attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the API server made of each slice: the specification that was sent, and the one that is
+/// The API server's version of each slice: the specification that was sent, and the one that is
 /// kept. A server without a feature drops its fields.
 #[derive(Debug, Default)]
 pub struct Kept(BTreeMap<String, (ResourceSliceSpec, ResourceSliceSpec)>);

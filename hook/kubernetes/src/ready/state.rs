@@ -78,7 +78,7 @@ impl State {
     }
 }
 
-/// What the readiness probe finds.
+/// The result of the readiness probe.
 ///
 /// # Errors
 /// Why the driver does not serve.

@@ -28,7 +28,7 @@ pub(crate) fn is_foreign(policy: &Policy, annotations: &Annotations, spec: &Spec
     asks(annotations) || asks(&spec.annotations)
 }
 
-/// What other systems' keys request for one container.
+/// The requests of other systems' keys for one container.
 pub(super) struct Foreign(Translation);
 
 impl Foreign {
@@ -122,7 +122,7 @@ impl Foreign {
         })
     }
 
-    /// What cannot be honoured.
+    /// The requests that cannot be honoured.
     pub(super) fn unheld(self) -> Vec<String> {
         self.0.unheld
     }

@@ -136,7 +136,7 @@ pub struct ContainerPlan {
     /// A note for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What the container requests, in the words of other systems, and does not get.
+    /// The requests in the words of other systems that the container does not get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unheld: Vec<String>,
 }

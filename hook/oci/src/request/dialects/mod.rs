@@ -21,7 +21,7 @@ use gpuslice_host::base::text::shown;
 use gpuslice_host::machine::dialects::Dialects;
 use table::{Key, Meaning, Row, TABLE};
 
-/// What is known about a container.
+/// The facts about a container.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     /// The dialects that the policy switches on.
@@ -39,11 +39,11 @@ pub struct Given<'a> {
 /// The translated request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Translation {
-    /// What annotations request for this container.
+    /// The requests of annotations for this container.
     pub asked: Option<Asked>,
     /// The upper bound that variables set.
     pub ceiling: Option<(String, Bytes)>,
-    /// What cannot be honoured, one line each.
+    /// The requests that cannot be honoured, one line each.
     pub unheld: Vec<String>,
 }
 

@@ -32,7 +32,7 @@ pub enum Key {
     Numbered(&'static str),
 }
 
-/// What a value means.
+/// The meaning of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// The size of the slice on each GPU.
@@ -57,7 +57,7 @@ pub struct Row {
     pub dialect: Dialect,
     /// Where its value is.
     pub key: Key,
-    /// What its value means.
+    /// The meaning of its value.
     pub meaning: Meaning,
 }
 

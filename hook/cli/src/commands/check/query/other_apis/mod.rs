@@ -1,4 +1,4 @@
-//! What is queried beside CUDA and NVML: Vulkan, OpenCL, and `/proc/meminfo` on unified memory.
+//! The queries beside CUDA's and NVML's: Vulkan, OpenCL, and `/proc/meminfo` on unified memory.
 //! Touches: their loaders and drivers.
 
 pub(super) mod meminfo;
