@@ -2,10 +2,15 @@
 //! no memory is promised twice.
 //! Touches: mount namespaces of its own. Needs root.
 
-use crate::support::{Container, Host, hook, is_root, patience};
+use crate::support::{CARD, Container, Host, hook, is_root, patience};
+use gpuslice_config::ledger::{Kind, Ledger, Open};
+use gpuslice_config::words::units::Bytes;
 use gpuslice_hook::base::crash_points::CRASH_POINTS;
+use std::ffi::CString;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
 #[test]
 fn killed_at_any_step_it_leaves_nothing_once_the_container_is_gone() {
@@ -198,4 +203,48 @@ fn what_cannot_be_removed_is_named_and_keeps_nobody_else_from_starting() {
     );
     mount(&["umount", &stuck]);
     third.is_given_its_slice();
+}
+
+/// A process that ends 300 ms after it has claimed memory of a slice, as one that was killed on a
+/// machine whose processors are busy.
+fn a_process_that_ends_late(host: &Host, slice: &str) -> libc::pid_t {
+    let path = host.run("ledgers").join(slice).join("ledger");
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    let (mut claimed, claims) = std::io::pipe().unwrap();
+    // SAFETY: the child makes system calls only, and does not return.
+    match unsafe { libc::fork() } {
+        0 => {
+            if let Ok(ledger) = Ledger::open(&path, Open::Existing)
+                && let Some(device) = CARD.parse().ok().and_then(|card| ledger.device(&card))
+            {
+                ledger.claim(device, Bytes::mib(1), Kind::Linear, Bytes::MAX);
+                let _ = (&claims).write_all(b"x");
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            // SAFETY: no pointers.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            drop(claims);
+            claimed.read_exact(&mut [0]).unwrap();
+            child
+        }
+    }
+}
+
+#[test]
+fn a_slice_is_released_though_its_last_process_needs_a_while_to_die() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut container = host.container("late");
+    container.is_given_its_slice();
+    let child = a_process_that_ends_late(&host, "late");
+    container.dies();
+    let said = container.hook(&["poststop"]);
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    assert_eq!(host.left(), Vec::<String>::new());
+    // SAFETY: no pointers.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
 }
