@@ -94,8 +94,9 @@ pub(super) fn majors_in(text: &str) -> Vec<u32> {
 pub(super) enum Lever {
     /// The rules that are restored at the end.
     V1(RulesBefore),
-    /// The kernel removes the program when this descriptor is closed.
-    V2(#[expect(dead_code, reason = "it is held open")] OwnedFd),
+    /// The program's link. The kernel removes the program when the last copy of this descriptor is
+    /// closed, so that a killed process leaves nothing.
+    V2(OwnedFd),
 }
 
 /// The rules of a cgroup of version 1 that applied before GPUs were refused.
@@ -166,9 +167,11 @@ impl Lever {
 
 impl Drop for Lever {
     fn drop(&mut self) {
-        if let Lever::V1(rules) = self {
+        match self {
             // The cgroup may be gone.
-            let _ = rules.restore();
+            Lever::V1(rules) => drop(rules.restore()),
+            // A child that another thread is just starting has a copy of the descriptor.
+            Lever::V2(link) => detach(link),
         }
     }
 }
@@ -296,10 +299,33 @@ fn deny_v2(folder: &Path, majors: &[u32]) -> io::Result<OwnedFd> {
     bpf(LINK_CREATE, &link)
 }
 
-/// Calls bpf(2) with the start of its attributes; the kernel takes the rest as zero.
+/// The start of `union bpf_attr` for `BPF_LINK_DETACH`.
+#[repr(C)]
+struct DetachAttributes {
+    link: u32,
+}
+
+/// Removes a link's program at once. Before Linux 5.9 the kernel cannot: closing the descriptor does.
+fn detach(link: &OwnedFd) {
+    const LINK_DETACH: libc::c_int = 34;
+    let attributes = DetachAttributes {
+        link: u32::try_from(link.as_raw_fd()).unwrap_or(u32::MAX),
+    };
+    // An error leaves it to the end of the descriptor.
+    let _ = call(LINK_DETACH, &attributes);
+}
+
+/// Calls bpf(2) for a command that opens a descriptor.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    let opened = call(command, attributes)?;
+    // SAFETY: the kernel has just created this descriptor, and no other code owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
+}
+
+/// Calls bpf(2) with the start of its attributes; the kernel takes the rest as zero.
+fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<i32> {
     // SAFETY: the kernel reads that many bytes, and the buffers that they name outlive the call.
-    let opened = unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command,
@@ -307,9 +333,8 @@ fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
             size_of::<T>(),
         )
     };
-    match i32::try_from(opened) {
-        // SAFETY: the kernel has just created this descriptor, and no other code owns it.
-        Ok(opened) if opened >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(opened) }),
+    match i32::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
         _ => Err(io::Error::last_os_error()),
     }
 }

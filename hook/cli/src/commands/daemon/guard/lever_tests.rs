@@ -121,6 +121,30 @@ fn new_opens_are_refused_until_the_lever_is_dropped(group: &Group, folder: &Path
     opener.shell.wait().unwrap();
 }
 
+/// A daemon that starts a program has a child for a moment that shares all of its descriptors.
+#[test]
+fn a_copy_of_the_link_in_a_child_does_not_keep_the_lever() {
+    let Some(own) = Own::new("/sys/fs/cgroup/unified").or_else(|| Own::new("/sys/fs/cgroup"))
+    else {
+        eprintln!("not run: no cgroup of version 2, or not root");
+        return;
+    };
+    let mut opener = Opener::start(&own.0);
+    let Ok(lever) = Lever::pull(&Group::V2(own.0.clone()), &[1], |_| ()) else {
+        panic!("the kernel refuses the device program");
+    };
+    let Lever::V2(link) = &lever else {
+        panic!("{lever:?} is of version 2");
+    };
+    let copy = link.try_clone().unwrap();
+    assert!(!opener.opens());
+    drop(lever);
+    assert!(opener.opens());
+    drop(copy);
+    opener.shell.kill().unwrap();
+    opener.shell.wait().unwrap();
+}
+
 #[test]
 fn version_1_refuses_new_opens_until_the_lever_is_dropped() {
     let Some(own) = Own::new("/sys/fs/cgroup/devices") else {
