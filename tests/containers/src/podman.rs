@@ -130,7 +130,12 @@ impl Engine for Podman<'_> {
     fn remove(&mut self, id: &str) {
         // podman's own cleanup may be running: conmon starts it when the container ends.
         self.host.wait_for("podman removes the container", || {
-            self.podman(&["rm", "-f", "-t", "0", "--ignore", id]).code == 0
+            let done = self.podman(&["rm", "-f", "-t", "0", "--ignore", id]);
+            // Messages of the hook at poststop.
+            if !done.err.is_empty() {
+                eprintln!("podman rm {id}: {done:?}");
+            }
+            done.code == 0
         });
     }
 }

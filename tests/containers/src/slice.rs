@@ -49,7 +49,12 @@ pub fn assert_unsliced(engine: &dyn Engine, id: &str) {
 /// When it keeps some.
 #[track_caller]
 pub fn assert_nothing_left(host: &Host) {
-    assert_eq!(host.list("/run/gpuslice/containers"), Vec::<String>::new());
+    let containers = host.list("/run/gpuslice/containers");
+    if !containers.is_empty() {
+        // Shows which process still holds the slice.
+        let status = host.run("gpuslice", &["status", "--json"]);
+        panic!("{containers:?} are left: {status:?}");
+    }
     assert_eq!(host.list("/run/gpuslice/slices"), Vec::<String>::new());
     assert_eq!(host.list("/run/gpuslice/ledgers"), Vec::<String>::new());
     assert_eq!(host.list("/run/gpuslice/promises"), Vec::<String>::new());
