@@ -3,7 +3,7 @@
 
 use crate::base::names::Uid;
 use crate::claims::allocation::Share;
-use crate::claims::gpu::Access;
+use crate::claims::gpu::{Access, OWN};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::engine::hook_arguments::NAME;
 use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
@@ -23,7 +23,7 @@ const NO_OTHER_GPU: &str = "NVIDIA_VISIBLE_DEVICES=void";
 /// The file of a claim.
 #[must_use]
 pub fn file(folder: &Path, claim: &Uid) -> PathBuf {
-    folder.join(format!("k8s.gpuslice.io-claim-{claim}.json"))
+    folder.join(format!("{OWN}{claim}.json"))
 }
 
 /// The name of a share's slice: all containers with the share use one slice.

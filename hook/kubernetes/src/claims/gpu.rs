@@ -24,6 +24,9 @@ const SHARED: [&str; 4] = [
 /// The kind of the CDI devices that NVIDIA's toolkit writes.
 const NVIDIAS_KIND: &str = "nvidia.com/gpu";
 
+/// The beginning of the names of this driver's own CDI files.
+pub const OWN: &str = "k8s.gpuslice.io-claim-";
+
 /// The largest CDI file that is read. That of eight GPUs takes 60 KiB.
 const CAP: usize = 4 << 20;
 
@@ -111,7 +114,9 @@ fn toolkit_names(folder: &Path, device: &str) -> bool {
         let is_cdi = path
             .extension()
             .is_some_and(|is| ["yaml", "yml", "json"].iter().any(|known| is == *known));
-        let text = match is_cdi {
+        // A node has a file of ours for each claim.
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let text = match is_cdi && !name.starts_with(OWN.as_bytes()) {
             true => read::file(&path, CAP).unwrap_or_default(),
             false => return false,
         };

@@ -151,7 +151,10 @@ fn prepared(uid: &Uid, granted: &Granted) -> Prepared {
 pub fn unprepare(settings: &Settings, uid: &str) -> Result<(), PrepareError> {
     let uid: Uid = uid.parse()?;
     let path = cdi::file(&settings.cdi, &uid);
-    files::remove(&path).map_err(|source| PrepareError::File {
+    // A driver that was killed while it wrote has left the incomplete file.
+    let removed = files::remove(&path.with_extension(files::NEW));
+    let removed = removed.and(files::remove(&path));
+    removed.map_err(|source| PrepareError::File {
         doing: "remove",
         path,
         source,
