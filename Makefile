@@ -75,6 +75,10 @@ law: build ## the ledger's law for LAW random programs (3000, ten minutes) and R
 guard: build ## the guard: a thousand signals in time, and its cost with 64 slices
 	$(CARGO) test --locked -p gpuslice --test cli -- guard:: --ignored --nocapture --test-threads 1
 
+.PHONY: claims
+claims: build ## 10,000 random claims of Kubernetes on 100 simulated nodes, and what 1,000 drivers ask of the API server
+	$(CARGO) test --locked -p gpuslice-dra --test dra -- scale:: --ignored --nocapture --test-threads 1
+
 limits: build ## the driver's limits of 10,000 killed containers: nothing is left in the cgroups above
 	$(CARGO) test --locked -p gpuslice-suite --test suite -- --ignored --exact driver::limit::no_guarantee_is_left_after_ten_thousand_containers
 
@@ -86,6 +90,7 @@ check: format clippy test loom miri docs deny fuzz-smoke ## what CI runs
 check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 and 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
 	$(MAKE) limits
+	$(MAKE) claims
 	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
 	$(CARGO) test --locked -p gpuslice-suite --test suite -- old_userlands:: --ignored
 

@@ -1,7 +1,7 @@
 //! An API server that keeps ResourceSlices, and answers claims and a node.
 //! Touches: a socket on 127.0.0.1, threads.
 
-use crate::http_server::{self, Answer, Asked};
+use crate::http_server::{self, Answer, Asked, Traffic};
 use crate::rules;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub struct Kept {
     pub conflicts: u32,
     /// Before the next replacement the slice is deleted.
     pub deletes_before_replacement: bool,
+    /// How often the server has ended the watches of a node.
+    watch_ends: BTreeMap<String, u64>,
     version: u64,
     changes: Vec<(u64, Value)>,
 }
@@ -43,6 +45,7 @@ pub struct Kept {
 #[derive(Clone)]
 pub struct ApiServer {
     kept: Arc<(Mutex<Kept>, Condvar)>,
+    traffic: Arc<Mutex<Traffic>>,
     pub address: SocketAddr,
 }
 
@@ -55,8 +58,24 @@ impl ApiServer {
         };
         let kept = Arc::new((Mutex::new(kept), Condvar::new()));
         let own = Arc::clone(&kept);
-        let address = http_server::start(move |asked| answer(&own, asked));
-        ApiServer { kept, address }
+        let traffic = Arc::default();
+        let address = http_server::start(Arc::clone(&traffic), move |asked| answer(&own, asked));
+        ApiServer {
+            kept,
+            traffic,
+            address,
+        }
+    }
+
+    /// The requests and the bytes until now.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.lock().unwrap().clone()
+    }
+
+    /// Ends the watches of a node, as the server does after the time that they ask for.
+    pub fn end_watches(&self, node: &str) {
+        *self.kept().watch_ends.entry(node.to_owned()).or_default() += 1;
+        self.kept.1.notify_all();
     }
 
     pub fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -67,6 +86,23 @@ impl ApiServer {
     pub fn wipe(&self) {
         let mut kept = self.kept();
         for (name, slice) in std::mem::take(&mut kept.slices) {
+            kept.change("DELETED", &name, &slice);
+        }
+        self.kept.1.notify_all();
+    }
+
+    /// Deletes the slices of one node.
+    pub fn wipe_node(&self, node: &str) {
+        let mut kept = self.kept();
+        let own = |slice: &Value| slice["spec"]["nodeName"] == node;
+        let own: Vec<String> = kept
+            .slices
+            .iter()
+            .filter(|(_, slice)| own(slice))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in own {
+            let slice = kept.slices.remove(&name).unwrap();
             kept.change("DELETED", &name, &slice);
         }
         self.kept.1.notify_all();
@@ -168,6 +204,7 @@ fn selected(slice: &Value, selector: &str) -> bool {
 fn answer(all: &Arc<(Mutex<Kept>, Condvar)>, asked: &Asked) -> Answer {
     let mut kept = all.0.lock().unwrap();
     kept.asked.push(format!("{} {}", asked.method, asked.path));
+    let before = kept.version;
     let answer = match asked.path.strip_prefix(SLICES) {
         Some(_) if kept.has_no_v1 => refusal(404, "NotFound", "404 page not found"),
         Some(_) if kept.forbids => refusal(403, "Forbidden", "resourceslices is forbidden"),
@@ -175,19 +212,23 @@ fn answer(all: &Arc<(Mutex<Kept>, Condvar)>, asked: &Asked) -> Answer {
         Some(name) => slices(&mut kept, asked, name.trim_start_matches('/')),
         None => other(&kept, asked),
     };
+    let is_changed = kept.version != before;
     drop(kept);
-    all.1.notify_all();
+    // A thousand watchers are woken for a change only.
+    if is_changed {
+        all.1.notify_all();
+    }
     answer
 }
 
 fn other(kept: &Kept, asked: &Asked) -> Answer {
     let parts: Vec<&str> = asked.path.split('/').skip(1).collect();
     match parts.as_slice() {
-        ["api", "v1", "nodes", "node1"] => Answer::Whole(
+        ["api", "v1", "nodes", node] => Answer::Whole(
             200,
             json!({
                 "kind": "Node", "apiVersion": "v1",
-                "metadata": {"name": "node1", "uid": "6f5a0c1e-90c9-4be7-a4c9-3a1b7d0f9a11"},
+                "metadata": {"name": node, "uid": "6f5a0c1e-90c9-4be7-a4c9-3a1b7d0f9a11"},
                 "status": {"nodeInfo": {
                     "architecture": "amd64", "bootID": "", "containerRuntimeVersion": kept.engine,
                     "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "v1.36.2",
@@ -286,12 +327,14 @@ fn slices(kept: &mut Kept, asked: &Asked, name: &str) -> Answer {
 fn watch(all: &Arc<(Mutex<Kept>, Condvar)>, asked: &Asked) -> Answer {
     assert_eq!(asked.query("resourceVersion"), Some("0"));
     let selector = asked.query("fieldSelector").unwrap().to_owned();
+    let node = selector.rsplit_once('=').unwrap().1.to_owned();
     let all = Arc::clone(all);
     let mut seen = None;
     Answer::Lines(Box::new(move || {
         let mut kept = all.0.lock().unwrap();
-        let Some(last) = seen else {
-            seen = Some(kept.version);
+        let now = kept.watch_ends.get(&node).copied();
+        let Some((last, ends)) = seen else {
+            seen = Some((kept.version, now));
             let now = kept
                 .slices
                 .values()
@@ -301,12 +344,18 @@ fn watch(all: &Arc<(Mutex<Kept>, Condvar)>, asked: &Asked) -> Answer {
                     .collect(),
             );
         };
-        if kept.version == last {
+        if now == ends && kept.version == last {
             let wait = Duration::from_secs(20);
             kept = all.1.wait_timeout(kept, wait).unwrap().0;
         }
-        seen = Some(kept.version);
-        let new = kept.changes.iter().filter(|(version, _)| *version > last);
+        if kept.watch_ends.get(&node).copied() != ends {
+            return None;
+        }
+        seen = Some((kept.version, ends));
+        let old = kept
+            .changes
+            .partition_point(|(version, _)| *version <= last);
+        let new = kept.changes[old..].iter();
         let new = new.map(|(_, change)| change.clone());
         Some(
             new.filter(|it| selected(&it["object"], &selector))

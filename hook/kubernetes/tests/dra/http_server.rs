@@ -2,10 +2,71 @@
 //! Touches: a socket on 127.0.0.1, threads.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
+
+/// The memory of a connection's thread. The watches of a thousand clients need as many threads.
+const STACK: usize = 256 << 10;
+
+/// Requests, the bytes of them and the bytes of their answers, headers included, by kind.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic(BTreeMap<String, (u64, u64, u64)>);
+
+impl Traffic {
+    fn add(&mut self, asked: &Asked, requests: u64, received: usize, sent: usize) {
+        // The last part of a path is a name, except in a list.
+        let parts: Vec<&str> = asked.path.split('/').collect();
+        let is_list = parts.last() == Some(&"resourceslices");
+        let kind = match is_list {
+            true => parts.last(),
+            false => parts.iter().rev().nth(1),
+        };
+        let verb = match (asked.method.as_str(), asked.query("watch")) {
+            ("GET", Some(_)) => "WATCH",
+            ("GET", None) if is_list => "LIST",
+            (verb, _) => verb,
+        };
+        let key = format!("{verb} {}", kind.unwrap_or(&""));
+        let sums = self.0.entry(key).or_default();
+        sums.0 += requests;
+        sums.1 += u64::try_from(received).unwrap();
+        sums.2 += u64::try_from(sent).unwrap();
+    }
+
+    /// The traffic after an earlier moment.
+    pub fn since(&self, before: &Traffic) -> Traffic {
+        let left = self.0.iter().map(|(kind, now)| {
+            let old = before.0.get(kind).copied().unwrap_or_default();
+            (kind.clone(), (now.0 - old.0, now.1 - old.1, now.2 - old.2))
+        });
+        Traffic(left.filter(|(_, sums)| *sums != (0, 0, 0)).collect())
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.sums().0
+    }
+
+    pub fn of(&self, kind: &str) -> u64 {
+        self.0.get(kind).map_or(0, |sums| sums.0)
+    }
+
+    pub fn sums(&self) -> (u64, u64, u64) {
+        let all = self.0.values();
+        all.fold((0, 0, 0), |sum, one| {
+            (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
+        })
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        let line = |(kind, (requests, received, sent)): (&String, &(u64, u64, u64))| {
+            format!("{kind}: {requests} requests, {received} bytes received, {sent} sent")
+        };
+        self.0.iter().map(line).collect()
+    }
+}
 
 /// A request.
 pub struct Asked {
@@ -13,6 +74,8 @@ pub struct Asked {
     pub path: String,
     pub query: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// The bytes of the whole request.
+    pub size: usize,
 }
 
 impl Asked {
@@ -29,32 +92,45 @@ pub enum Answer {
 }
 
 /// Serves until the test ends.
-pub fn start(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> SocketAddr {
+pub fn start(
+    traffic: Arc<Mutex<Traffic>>,
+    answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let answer = Arc::new(answer);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let answer = Arc::clone(&answer);
-            thread::spawn(move || {
+            let (answer, traffic) = (Arc::clone(&answer), Arc::clone(&traffic));
+            let serve = move || {
                 stream.set_nodelay(true).unwrap();
                 let mut reader = BufReader::new(stream);
                 while let Some(asked) = read(&mut reader) {
-                    let written = write(reader.get_mut(), answer(&asked));
-                    if written.is_none() {
+                    let count = |requests, received, sent| {
+                        traffic
+                            .lock()
+                            .unwrap()
+                            .add(&asked, requests, received, sent);
+                    };
+                    count(1, asked.size, 0);
+                    let sent = |bytes| count(0, 0, bytes);
+                    if write(reader.get_mut(), answer(&asked), sent).is_none() {
                         break;
                     }
                 }
-            });
+            };
+            let thread = thread::Builder::new().stack_size(STACK);
+            thread.spawn(serve).unwrap();
         }
     });
     address
 }
 
 fn read(from: &mut BufReader<TcpStream>) -> Option<Asked> {
+    let mut size = 0;
     let mut line = || {
         let mut line = String::new();
-        from.read_line(&mut line).ok()?;
+        size += from.read_line(&mut line).ok()?;
         Some(line.trim_end().to_owned())
     };
     let first = line()?;
@@ -82,6 +158,7 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Asked> {
         path: decoded(path),
         query: query.split('&').map(pair).collect(),
         body,
+        size: size + length,
     })
 }
 
@@ -96,7 +173,7 @@ fn decoded(text: &str) -> String {
     decoded.replace('+', " ")
 }
 
-fn write(to: &mut TcpStream, answer: Answer) -> Option<()> {
+fn write(to: &mut TcpStream, answer: Answer, sent: impl Fn(usize)) -> Option<()> {
     match answer {
         Answer::Whole(status, body) => {
             let body = body.to_string();
@@ -105,16 +182,19 @@ fn write(to: &mut TcpStream, answer: Answer) -> Option<()> {
                 "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\n\
                  content-length: {length}\r\n\r\n{body}"
             );
+            sent(text.len());
             to.write_all(text.as_bytes()).ok()
         }
         Answer::Lines(mut next) => {
             let head = "HTTP/1.1 200 x\r\ncontent-type: application/json\r\n\
                         transfer-encoding: chunked\r\n\r\n";
+            sent(head.len());
             to.write_all(head.as_bytes()).ok()?;
             while let Some(lines) = next() {
                 for line in lines {
                     let line = format!("{line}\n");
                     let chunk = format!("{:x}\r\n{line}\r\n", line.len());
+                    sent(chunk.len());
                     to.write_all(chunk.as_bytes()).ok()?;
                 }
             }

@@ -6,6 +6,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
+    clippy::print_stdout,
     unreachable_pub,
     reason = "a test that cannot be set up has failed"
 )]
@@ -22,3 +23,4 @@ mod prepare;
 mod publish;
 mod ready;
 mod rules;
+mod scale;

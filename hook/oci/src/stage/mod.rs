@@ -8,11 +8,12 @@ use crate::apply::container;
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::request::arguments::{self, Arguments, Invocation};
 use crate::request::state::{self, State};
-use crate::stage::create::{create, unsliced};
+use crate::stage::create::{create, recorded, unsliced};
 use crate::stage::delete::delete;
 use gpuslice_host::events::syslog::Log;
 use gpuslice_host::events::{Event, EventKind, journal};
 use gpuslice_host::machine::policy::OnError;
+use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::ended::{self, PROGRAM};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -50,6 +51,27 @@ pub fn main(given: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Stage(arguments)) => stage(&arguments),
     }
+}
+
+/// Does the host's part of createRuntime: decides, admits, records, makes the ledger and the promise.
+/// The container is not entered, so it may be a simulated one: a cluster of many nodes is simulated
+/// with this. `owner` stands for its first process.
+///
+/// # Errors
+/// Why the container does not start, or would start without its slice.
+pub fn admit(state: &State, arguments: &Arguments, owner: InitProcess) -> Result<(), String> {
+    let admitted = recorded::admit(state, arguments, owner);
+    admitted.map_err(|failure| match failure {
+        StageFailure::Refused(error) | StageFailure::Failed(error, _) => format!("{error:#}"),
+    })
+}
+
+/// Does what poststop does, and returns the messages.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn release(state: &State, arguments: &Arguments) -> Result<Vec<String>, String> {
+    delete(state, arguments).map_err(|error| format!("{error:#}"))
 }
 
 fn stage(arguments: &Arguments) -> u8 {

@@ -4,6 +4,7 @@
 mod fence;
 mod injection;
 
+pub(crate) mod recorded;
 pub(crate) mod unsliced;
 
 use crate::apply::{command, container, host_dirs};
