@@ -44,6 +44,9 @@ impl Measured<'_> {
         let time = processor_time();
         for batch in nodes.chunks_mut(BATCH) {
             batch.iter_mut().for_each(&mut does);
+            for node in batch.iter() {
+                node.until_published(self.runtime, self.api);
+            }
             self.settle();
         }
         let all = self.api.traffic().since(&before);
