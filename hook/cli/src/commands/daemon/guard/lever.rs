@@ -288,7 +288,12 @@ fn deny_v2(folder: &Path, majors: &[u32]) -> io::Result<OwnedFd> {
         license: c"GPL".as_ptr().expose_provenance() as u64,
         ..LoadAttributes::default()
     };
-    let loaded = bpf(PROG_LOAD, &load)?;
+    // The kernel gives up checking the program when a signal arrives at this thread.
+    let is_interrupted = |loaded: &io::Result<OwnedFd>| matches!(loaded, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    let loaded = (0..1000)
+        .map(|_| bpf(PROG_LOAD, &load))
+        .find(|loaded| !is_interrupted(loaded))
+        .unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?;
     let number = |descriptor: i32| u32::try_from(descriptor).unwrap_or(u32::MAX);
     let link = LinkAttributes {
         program: number(loaded.as_raw_fd()),

@@ -1,8 +1,10 @@
 //! The lever on real cgroups: /dev/null and /dev/zero (major 1) stand for GPUs.
 
 use super::*;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -89,11 +91,18 @@ impl Opener {
 struct Own(PathBuf);
 
 impl Own {
-    fn new(root: &str) -> Option<Own> {
+    /// Creates a cgroup with this name below a hierarchy. None if the hierarchy is not mounted, or if
+    /// this process may not change it.
+    fn new(root: &str, name: &str) -> Option<Own> {
         let root = Path::new(root);
         let is_there = root.join("cgroup.procs").exists() && nix::unistd::geteuid().is_root();
-        let folder = root.join(format!("gpuslice-lever-{}", std::process::id()));
+        let folder = root.join(format!("gpuslice-lever-{name}-{}", std::process::id()));
         (is_there && fs::create_dir(&folder).is_ok()).then_some(Own(folder))
+    }
+
+    /// Creates one of version 2, on a host that has only this version or both.
+    fn of_version_2(name: &str) -> Option<Own> {
+        Own::new("/sys/fs/cgroup/unified", name).or_else(|| Own::new(ROOT, name))
     }
 }
 
@@ -124,15 +133,12 @@ fn new_opens_are_refused_until_the_lever_is_dropped(group: &Group, folder: &Path
 /// A daemon that starts a program has a child for a moment that shares all of its descriptors.
 #[test]
 fn a_copy_of_the_link_in_a_child_does_not_keep_the_lever() {
-    let Some(own) = Own::new("/sys/fs/cgroup/unified").or_else(|| Own::new("/sys/fs/cgroup"))
-    else {
+    let Some(own) = Own::of_version_2("copy") else {
         eprintln!("not run: no cgroup of version 2, or not root");
         return;
     };
     let mut opener = Opener::start(&own.0);
-    let Ok(lever) = Lever::pull(&Group::V2(own.0.clone()), &[1], |_| ()) else {
-        panic!("the kernel refuses the device program");
-    };
+    let lever = Lever::pull(&Group::V2(own.0.clone()), &[1], |_| ()).unwrap();
     let Lever::V2(link) = &lever else {
         panic!("{lever:?} is of version 2");
     };
@@ -147,7 +153,7 @@ fn a_copy_of_the_link_in_a_child_does_not_keep_the_lever() {
 
 #[test]
 fn version_1_refuses_new_opens_until_the_lever_is_dropped() {
-    let Some(own) = Own::new("/sys/fs/cgroup/devices") else {
+    let Some(own) = Own::new("/sys/fs/cgroup/devices", "rules") else {
         eprintln!("not run: no devices controller of version 1, or not root");
         return;
     };
@@ -174,15 +180,42 @@ fn version_1_refuses_new_opens_until_the_lever_is_dropped() {
 
 #[test]
 fn version_2_refuses_new_opens_until_the_lever_is_dropped() {
-    let unified = "/sys/fs/cgroup/unified";
-    let root = if Path::new(unified).exists() {
-        unified
-    } else {
-        ROOT
-    };
-    let Some(own) = Own::new(root) else {
+    let Some(own) = Own::of_version_2("opens") else {
         eprintln!("not run: no cgroup of version 2, or not root");
         return;
     };
     new_opens_are_refused_until_the_lever_is_dropped(&Group::V2(own.0.clone()), &own.0);
+}
+
+/// The kernel gives up checking a program with EAGAIN when a signal arrives.
+#[test]
+fn a_signal_does_not_keep_the_lever_from_being_pulled() {
+    let Some(own) = Own::of_version_2("signals") else {
+        eprintln!("not run: no cgroup of version 2, or not root");
+        return;
+    };
+    extern "C" fn ignore(_: libc::c_int) {}
+    let action = SigAction::new(
+        SigHandler::Handler(ignore),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    // SAFETY: the handler does nothing, and no other test of this binary uses the signal.
+    unsafe { sigaction(Signal::SIGURG, &action) }.unwrap();
+    // SAFETY: this only asks for the calling thread's identity.
+    let target = unsafe { libc::pthread_self() };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // SAFETY: the thread waits for the end of this scope, so it exists.
+                unsafe { libc::pthread_kill(target, libc::SIGURG) };
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        });
+        let pulls = (0..200).map(|_| Lever::pull(&Group::V2(own.0.clone()), &[1], |_| ()));
+        let refused: Vec<_> = pulls.filter_map(Result::err).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(refused.is_empty(), "{refused:?}");
+    });
 }
