@@ -1,6 +1,6 @@
 //! gpuslice with standard input or output closed or full.
 
-use crate::support::{Installation, start, told};
+use crate::support::{Home, Installation, start, told};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
@@ -37,6 +37,8 @@ fn closed_streams_change_no_verdict() {
 
 #[test]
 fn output_that_cannot_be_written_is_an_error_that_is_said() {
+    // The slices that other tests have damaged are not in this home.
+    let home = Home::new();
     for words in [
         "check --sim rtx3090 --bare",
         "devices --sim rtx3090",
@@ -60,7 +62,7 @@ fn output_that_cannot_be_written_is_an_error_that_is_said() {
             (">&-", "Bad file descriptor (os error 9)"),
             ("<&- >&-", "Bad file descriptor (os error 9)"),
         ] {
-            let seen = told(&mut redirected(words, redirections));
+            let seen = told(home.of(&mut redirected(words, redirections)));
             let message = format!("gpuslice: cannot write to standard output: {why}\n");
             assert_eq!(
                 seen,
@@ -113,12 +115,14 @@ fn a_plot_into_a_pipe_leaves_the_pipe_a_pipe() {
     let mut reader = reader.read(true).write(true).open(&pipe).unwrap();
     let words = format!("report --for 1 --plot {}", pipe.display());
     // A plot without a slice would be empty, and is refused.
+    // The slices that other tests have damaged are not in this home.
+    let home = Home::new();
     let mut run = HERE.run(
         &["--sim=rtx3090", "--memory=8GiB"],
         "echo $GPUSLICE_CONFIG; read line",
     );
-    let (mut child, _) = start(run.stdin(Stdio::piped()));
-    let (_, err, status) = told(&mut redirected(&words, ""));
+    let (mut child, _) = start(home.of(run.stdin(Stdio::piped())));
+    let (_, err, status) = told(home.of(&mut redirected(&words, "")));
     assert_eq!((err.as_str(), status), ("", 0));
     let mut start = [0; 5];
     reader.read_exact(&mut start).unwrap();
