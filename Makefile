@@ -17,8 +17,15 @@ help: ## this list
 
 build: preflight ## gpuslice, gpuslice-hook and libgpuslice.so in target/release, the simulated driver in target/sim
 	$(CARGO) build --release --locked $(SHIM)
-	$(CARGO) build --release --locked -p gpuslice
+	hook/cli/build.sh
 	hook/oci/build.sh
+	tests/sim/build.sh $(TARGET)/sim
+
+# What the demo runs: it starts no containers.
+.PHONY: build-demo
+build-demo: preflight
+	$(CARGO) build --release --locked $(SHIM)
+	hook/cli/build.sh
 	tests/sim/build.sh $(TARGET)/sim
 
 .PHONY: preflight
@@ -32,9 +39,8 @@ clients: preflight ## the real programs that the tests and the demo run
 
 containers: preflight ## the container runtimes that the tests start
 	tests/setup.sh containers
-	$(CARGO) build --locked -p gpuslice-dra
 
-demo: build ## two engines on one simulated card, and three real programs: bare, in a slice, on unified memory
+demo: build-demo ## two engines on one simulated card, and three real programs: bare, in a slice, on unified memory
 	tests/setup.sh demo
 	tests/demo/demo.sh
 

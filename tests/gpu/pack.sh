@@ -25,10 +25,10 @@ portable() { # gpuslice, the simulated driver and its runtimes, linked against t
     words="$(printf -- '-C link-arg=%s ' "${sysroot[@]}" -Wl,-z,defs)"
     for program in "gpuslice --bin gpuslice" "gpuslice-sim --bin gpuslice-sim"; do
         # shellcheck disable=SC2086 # the words are meant to be split
-        RUSTFLAGS=$words CARGO_TARGET_DIR=$built "${CARGO:-cargo}" rustc --quiet --locked --release \
+        RUSTFLAGS=$words CARGO_TARGET_DIR=$built "${CARGO:-cargo}" rustc --quiet --locked --profile quick \
             --target x86_64-unknown-linux-gnu -p $program -- -C link-arg="$target/userlands/memfd_create.o" || return 1
     done
-    release=$built/x86_64-unknown-linux-gnu/release sim=$target/userlands/sim tool=$release
+    release=$built/x86_64-unknown-linux-gnu/quick sim=$target/userlands/sim tool=$release
 }
 if [ "$(uname -m)" = x86_64 ] && [ "${PORTABLE:-yes}" = yes ]; then
     portable || echo "tests/gpu/pack.sh: not portable: packing what make has built" >&2

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds the simulated driver into a directory (default: target/sim). Quick when nothing changed.
 # Touches: that directory and cargo's target directory.
-# SIM_CARGO, SIM_BUILT and SIM_TOOL replace cargo's subcommand, the folder that it builds into, and
-# the command that starts the tool which makes the branches. Packages for other machines are built
-# in this way.
+# SIM_CARGO, SIM_PROFILE, SIM_BUILT and SIM_TOOL replace cargo's subcommand, its profile, the folder
+# that it builds into, and the command that starts the tool which makes the branches. Packages are
+# built in this way.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -12,8 +12,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim-opencl -p gpuslice-sim-vulkan -p gpuslice-sim"
 
 # shellcheck disable=SC2086 # the list is meant to be split
-(cd "$root" && cargo ${SIM_CARGO:-build} --quiet --release $packages)
-built=${SIM_BUILT:-$target/release}
+(cd "$root" && cargo ${SIM_CARGO:-build} --quiet --profile "${SIM_PROFILE:-quick}" $packages)
+built=${SIM_BUILT:-$target/${SIM_PROFILE:-quick}}
 mkdir -p "$out"
 
 put() { # copy only what changed, by renaming: a running program keeps the library it has mapped

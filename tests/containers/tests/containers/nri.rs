@@ -25,7 +25,13 @@ impl Plugin {
     /// Starts the plugin and waits until containerd uses it.
     fn start(host: &Host) -> Plugin {
         let arguments = ["--plugins", "/run/plugins", "nri"];
+        // Built by `cargo test` of the whole workspace: alone, half of its dependencies would be built
+        // again with other features.
         let program = "/run/build/debug/gpuslice-dra";
+        assert!(
+            host.run("test", &["-x", program]).code == 0,
+            "no {program} (run cargo build -p gpuslice-dra)"
+        );
         let plugin = Plugin(host.spawn(program, &arguments, "/run/nri.log"));
         let probe = ["--plugins", "/run/plugins", "ready", "--nri"];
         host.wait_for("the plugin is registered", || {
