@@ -9,6 +9,7 @@ use crate::runs::run_dir::{self, private_folder};
 use crate::runs::{folder_users, former, watcher};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
 use gpuslice_config::ledger::Snapshot;
+use gpuslice_host::base::ledger_room::room;
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -166,7 +167,7 @@ fn holds_something(file: &Path) -> bool {
         .ok()
         .and_then(|slice| slice_ledger::path(file, &slice));
     ledger.is_some_and(|ledger| {
-        let mut bytes = slice_ledger::room(&ledger);
+        let mut bytes = room(&ledger);
         Snapshot::read(&slice_ledger::c_path(&ledger), &mut bytes)
             .is_ok_and(|snapshot| snapshot.slots().any(|record| record.alive))
     })

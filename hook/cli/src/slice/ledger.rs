@@ -1,12 +1,11 @@
 //! Creates and finds a slice's ledger, which must exist before the slice's first program.
 //! Touches: the ledger's file.
 
-use gpuslice_config::ledger::{
-    Ledger, LedgerError, MAX_SIZE, Open, Refusals, Snapshot, key_of, size_for,
-};
+use gpuslice_config::ledger::{Ledger, LedgerError, Open, Refusals, Snapshot, key_of, size_for};
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::paths;
+use gpuslice_host::base::ledger_room::room;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use std::ffi::{CStr, CString, OsStr};
@@ -189,13 +188,6 @@ pub(crate) fn path(file: &Path, slice: &Slice) -> Option<PathBuf> {
     let named = slice.ledger.map(|path| PathBuf::from(path.as_str()));
     named
         .or_else(|| (file == path_of(paths::MOUNTED_SLICE)).then(|| path_of(paths::MOUNTED_LEDGER)))
-}
-
-/// Returns room for a copy of a ledger. Most ledgers are far smaller than the largest.
-pub(crate) fn room(path: &Path) -> Vec<u8> {
-    let length = fs::metadata(path).map(|facts| facts.len());
-    let length = length.ok().and_then(|length| usize::try_from(length).ok());
-    vec![0; length.unwrap_or(MAX_SIZE).min(MAX_SIZE)]
 }
 
 /// Returns a path for the ledger's system calls. A path with a NUL byte becomes the empty path,

@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod elf;
+pub mod ledger_room;
 pub mod library;
 pub mod own_mounts;
 pub mod paths;

@@ -3,11 +3,12 @@
 //! Law: a container's end is written once, by the program that removes it from its slice's record.
 
 use crate::base::clock;
+use crate::base::ledger_room::room;
 use crate::base::paths::HostPaths;
 use crate::events::store::Store;
 use crate::events::{DeviceUse, Event, EventKind, journal};
 use crate::slices::records::{DeviceBudget, Member, SliceRecord};
-use gpuslice_config::ledger::{MAX_SIZE, Refusals, Snapshot};
+use gpuslice_config::ledger::{Refusals, Snapshot};
 use gpuslice_config::words::device::DeviceUuid;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -114,8 +115,9 @@ pub fn limited(budget: &DeviceBudget) -> DeviceUse {
 }
 
 fn refusals(paths: &HostPaths, slice: &str) -> Option<Vec<(DeviceUuid, Refusals)>> {
-    let path = CString::new(paths.ledger_file(slice).as_os_str().as_bytes()).ok()?;
-    let mut bytes = vec![0; MAX_SIZE];
+    let file = paths.ledger_file(slice);
+    let path = CString::new(file.as_os_str().as_bytes()).ok()?;
+    let mut bytes = room(&file);
     let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
     Some(snapshot.refusals().collect())
 }

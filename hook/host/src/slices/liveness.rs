@@ -2,11 +2,12 @@
 //! Touches: /proc, which must be the host's; the slice's ledger, by reading.
 //! Law: when in doubt the slice is alive, because memory must not be promised twice.
 
+use crate::base::ledger_room::room;
 use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::machine::process::InitProcess;
 use crate::slices::records::Damaged;
-use gpuslice_config::ledger::{MAX_SIZE, Snapshot};
+use gpuslice_config::ledger::Snapshot;
 use nix::sys::stat::{major, minor};
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -79,8 +80,9 @@ fn number(text: &str) -> Option<(&str, &str)> {
 /// A live process that has a slot in the slice's ledger, by its pid in its own pid namespace.
 #[must_use]
 pub fn in_ledger(paths: &HostPaths, slice: &str) -> Option<u32> {
-    let path = CString::new(paths.ledger_file(slice).as_os_str().as_bytes()).ok()?;
-    let mut bytes = vec![0; MAX_SIZE];
+    let file = paths.ledger_file(slice);
+    let path = CString::new(file.as_os_str().as_bytes()).ok()?;
+    let mut bytes = room(&file);
     let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
     let mut slots = snapshot.slots().filter(|record| record.alive);
     slots.next().map(|record| record.pid)

@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Enough for an ordinary container. The kernel maps its pages only when they are touched.
 const SIZE: usize = 512 << 10;
 
+/// Zeroed memory of this size comes from the system, which maps its pages when they are touched: a copy
+/// of a ledger is mostly empty.
+const LARGE: usize = 128 << 10;
+
 /// The block.
 #[repr(align(64))]
 pub struct Arena {
@@ -76,6 +80,20 @@ unsafe impl GlobalAlloc for Arena {
         }
     }
 
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE {
+            // SAFETY: the caller's contract is the system's.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        // SAFETY: the caller's contract is that of alloc.
+        let pointer = unsafe { self.alloc(layout) };
+        if !pointer.is_null() {
+            // SAFETY: the memory has this many bytes. Parts of the block may have been used before.
+            unsafe { pointer.write_bytes(0, layout.size()) };
+        }
+        pointer
+    }
+
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if self.has(pointer) {
             self.resize(pointer, layout, 0);
@@ -130,6 +148,24 @@ mod tests {
         // SAFETY: the first three bytes were copied.
         assert_eq!(unsafe { std::slice::from_raw_parts(moved, 3) }, b"abc");
         assert_ne!(moved, one);
+        // SAFETY: the layout is not of size zero.
+        let zeroed = unsafe { ARENA.alloc_zeroed(layout(100, 1)) };
+        // SAFETY: it has a hundred bytes, which are initialised.
+        assert_eq!(unsafe { std::slice::from_raw_parts(zeroed, 100) }, [0; 100]);
+        // SAFETY: it has a hundred bytes.
+        unsafe { zeroed.write_bytes(7, 100) };
+        // SAFETY: it is of this layout, and the last part, so its bytes are used again.
+        unsafe { ARENA.dealloc(zeroed, layout(100, 1)) };
+        // SAFETY: the layout is not of size zero.
+        let again = unsafe { ARENA.alloc_zeroed(layout(100, 1)) };
+        assert_eq!(again, zeroed);
+        // SAFETY: it has a hundred bytes, which are initialised.
+        assert_eq!(unsafe { std::slice::from_raw_parts(again, 100) }, [0; 100]);
+        // SAFETY: the layout is not of size zero.
+        let sparse = unsafe { ARENA.alloc_zeroed(layout(LARGE, 1)) };
+        assert!(!sparse.is_null() && !ARENA.has(sparse));
+        // SAFETY: it came from this allocator, with this layout.
+        unsafe { ARENA.dealloc(sparse, layout(LARGE, 1)) };
         // SAFETY: the layout is not of size zero; it is larger than the block.
         let large = unsafe { ARENA.alloc(layout(SIZE, 1)) };
         assert!(!large.is_null() && !ARENA.has(large));

@@ -9,6 +9,7 @@ use crate::slice::ledger as slice_ledger;
 use anyhow::{Context, bail};
 use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::slice::{self, MAX_FILE, Slice};
+use gpuslice_host::base::ledger_room;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
 use gpuslice_host::slices::meminfo_page::{self, Page};
@@ -181,7 +182,7 @@ impl SlicePage {
             let file = places.container_root(&member.id).join("slice.json");
             parsed(&read::file(&file, MAX_FILE).ok()?)
         })?;
-        let length = slice_ledger::room(&ledger).len();
+        let length = ledger_room::length(&ledger);
         let ledger = LedgerAt::Path(slice_ledger::c_path(&ledger));
         let own = Some(record.slice.clone());
         let charged = Charged::Cgroups(Vec::new());

@@ -4,10 +4,11 @@
 //! slice that truncates its ledger at that moment ends this command.
 
 use crate::commands::status::users::{User, with_rights_of};
-use crate::slice::ledger::{c_path, room};
+use crate::slice::ledger::c_path;
 use anyhow::{Context, bail};
 use gpuslice_config::ledger::{Device, Ledger, Open, Record, SetLimit, Snapshot};
 use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_host::base::ledger_room::room;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 

@@ -6,13 +6,12 @@ use crate::runs::host_memory;
 use crate::runs::run_dir;
 use crate::slice::file as slice_file;
 use gpuslice_config::answer::view::MemoryView;
-use gpuslice_config::ledger::MAX_SIZE;
 use gpuslice_config::promises::Promise;
 use gpuslice_config::slice::Slice;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::ledger_room;
 use gpuslice_host::slices::meminfo_page::{self, Page};
-use std::ffi::{CStr, CString};
-use std::fs;
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -51,9 +50,7 @@ impl RunObserver {
 }
 
 fn length_of(path: &CStr) -> usize {
-    let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
-    let length = fs::metadata(path).map_or(MAX_SIZE as u64, |facts| facts.len());
-    usize::try_from(length).map_or(MAX_SIZE, |length| length.min(MAX_SIZE))
+    ledger_room::length(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
 /// Makes the page of a run whose slice file was written. Returns its path.
