@@ -47,6 +47,8 @@ build)
 demo | clients)
     need python3 python3
     need curl curl
+    # The tests of costs count instructions with it.
+    [ "$1" = demo ] || need valgrind valgrind
     tests/clients/setup.sh
     [ "$1" = demo ] || tests/clients/nvidia.sh "$target/nvidia" ||
         echo "gpuslice: the tests use the recorded answers of NVIDIA's libraries instead" >&2

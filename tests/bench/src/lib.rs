@@ -6,6 +6,9 @@
 )]
 #![expect(clippy::print_stdout, reason = "the result of a bench is its output")]
 
+pub mod budgets;
+pub mod callgrind;
+pub mod start;
 pub mod stub;
 
 use std::hint::black_box;

@@ -12,6 +12,7 @@
 mod ambiguous;
 mod binary;
 mod claims;
+mod cost;
 mod crash;
 mod damaged;
 mod dialects;
