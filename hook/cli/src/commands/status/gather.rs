@@ -106,6 +106,12 @@ pub(super) fn gather_and_query(
     for ((status, (found, machine)), held) in slices.iter_mut().zip(&found).zip(&contents) {
         look.compare(found, machine, held.as_ref(), &counted, &mut status.devices);
     }
+    // The files of a run that has ended meanwhile cannot be read, which is no error.
+    let mut listed = found.iter();
+    slices.retain(|status| {
+        let found = listed.next().map(|(found, _)| found);
+        status.error.is_none() || !found.is_some_and(ListedSlice::has_ended)
+    });
     look.add_unlisted(&counted, &mut slices);
     slices.extend(damaged);
     slices
@@ -197,6 +203,7 @@ impl Look<'_> {
             status.age = start.map(|start| start.age);
             let found = ListedSlice {
                 file: PathBuf::new(),
+                link: None,
                 user: status.user,
                 pid: status.pid,
                 registered: None,

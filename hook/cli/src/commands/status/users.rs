@@ -66,6 +66,8 @@ pub(super) struct Run {
     pub(super) user: User,
     /// The slice file.
     pub(super) file: PathBuf,
+    /// The link in the registry; None if the registry is not visible.
+    pub(super) link: Option<PathBuf>,
     /// The command's process, if it is still running.
     pub(super) pid: Option<i32>,
     /// The moment of its registration, in seconds since 1970; None if its registry is not visible.
@@ -78,10 +80,10 @@ impl Run {
         let pid = entry.pid.filter(lives).map(Pid::as_raw);
         let facts = fs::symlink_metadata(&entry.link).ok();
         let registered = facts.and_then(|facts| u64::try_from(facts.mtime()).ok());
-        let file = entry.file;
         Run {
             user,
-            file,
+            file: entry.file,
+            link: Some(entry.link),
             pid,
             registered,
         }
@@ -137,6 +139,7 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
         Some(Run {
             user,
             file,
+            link: None,
             pid,
             registered: None,
         })

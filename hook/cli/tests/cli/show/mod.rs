@@ -8,4 +8,5 @@ mod overview;
 mod report;
 mod status;
 mod status_damaged;
+mod status_ended;
 mod users;

@@ -9,12 +9,15 @@ use crate::commands::status::users::{self, User, with_rights_of};
 use crate::runs::run_dir;
 use crate::slice::current as current_slice;
 use gpuslice_host::base::paths::HostPaths;
+use std::fs;
 use std::path::PathBuf;
 
 /// A running slice whose files have not been read yet.
 #[derive(Debug)]
 pub(super) struct ListedSlice {
     pub(super) file: PathBuf,
+    /// A run's link in its user's registry, if that is visible.
+    pub(super) link: Option<PathBuf>,
     /// The user; None in a container.
     pub(super) user: Option<User>,
     pub(super) pid: Option<i32>,
@@ -39,6 +42,14 @@ impl ListedSlice {
     /// Returns the user with whose rights its files are read.
     pub(super) fn rights(&self) -> User {
         self.user.unwrap_or_else(User::own)
+    }
+
+    /// Checks whether a run has ended since it was listed. Its link is removed before its files.
+    pub(super) fn has_ended(&self) -> bool {
+        match &self.link {
+            Some(link) => fs::read_link(link).map_or(true, |file| file != self.file),
+            None => run_dir::private_folder(&self.file).is_some_and(|folder| !folder.exists()),
+        }
     }
 
     /// Returns the start of the command; that of the registration if the command has ended.
@@ -72,6 +83,7 @@ pub(super) fn find(
     if let Some(file) = current_slice::mounted() {
         let mounted = ListedSlice {
             file,
+            link: None,
             user: None,
             pid: None,
             registered: None,
@@ -81,6 +93,7 @@ pub(super) fn find(
     }
     let runs = users::runs(processes).into_iter().map(|run| ListedSlice {
         file: run.file,
+        link: run.link,
         user: Some(run.user),
         pid: run.pid,
         registered: run.registered,
@@ -100,6 +113,7 @@ pub(super) fn find(
     });
     let of_containers = held.into_iter().map(|held| ListedSlice {
         file: held.file.clone(),
+        link: None,
         user: Some(User(0)),
         pid: held.containers.first().map(|container| container.pid),
         registered: None,
