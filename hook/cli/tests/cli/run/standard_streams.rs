@@ -37,7 +37,7 @@ fn closed_streams_change_no_verdict() {
 
 #[test]
 fn output_that_cannot_be_written_is_an_error_that_is_said() {
-    // The slices that other tests have damaged are not in this home.
+    // Slices of other tests are not in this home.
     let home = Home::new();
     for words in [
         "check --sim rtx3090 --bare",
@@ -115,7 +115,7 @@ fn a_plot_into_a_pipe_leaves_the_pipe_a_pipe() {
     let mut reader = reader.read(true).write(true).open(&pipe).unwrap();
     let words = format!("report --for 1 --plot {}", pipe.display());
     // A plot without a slice would be empty, and is refused.
-    // The slices that other tests have damaged are not in this home.
+    // Slices of other tests are not in this home.
     let home = Home::new();
     let mut run = HERE.run(
         &["--sim=rtx3090", "--memory=8GiB"],
