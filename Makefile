@@ -65,8 +65,9 @@ loaders: build clients ## model files of 2 GiB, and PyTorch's loaders: nothing i
 hostile: build containers ## 2,000 container starts while another process swaps /etc: nothing is written or run on the host
 	GPUSLICE_HOSTILE_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- race hostile --nocapture
 
-soak: build ## a web server and a compiler under the preload, SOAK seconds each (600)
-	python3 tests/soak/soak.py $(or $(SOAK),600) $(TARGET)
+soak: build ## a web server, a compiler and engines under the preload, SOAK seconds each (400; 9600 for eight hours): nothing grows
+	python3 tests/soak/soak.py $(or $(SOAK),400) $(TARGET)
+	python3 tests/soak/engines.py $(or $(SOAK),400) $(TARGET)
 
 branches: build clients ## accounting, limits and races of the suite on every driver branch
 	for branch in 535 550 580 615; do \
