@@ -12,6 +12,7 @@ pub(crate) mod context_size;
 mod current_context;
 pub(crate) mod graphs;
 pub(crate) mod host;
+mod idle;
 pub(crate) mod opencl;
 mod pay;
 pub(crate) mod physical;

@@ -167,7 +167,13 @@ fn bit(place: usize) -> u64 {
 fn claim(devices: &[cl_device_id], request: Request, bytes: Bytes) -> Option<u64> {
     let mut granted = 0;
     for (place, account) in accounts(devices).enumerate() {
-        match account.try_claim(bytes, request.kind) {
+        let outcome = match account.try_claim(bytes, request.kind) {
+            Outcome::Refused(refusal) => {
+                account.claim_trimmed(bytes, bytes, request.kind, refusal)
+            }
+            outcome => outcome,
+        };
+        match outcome {
             Outcome::Granted => granted |= bit(place),
             Outcome::Uncounted => {}
             Outcome::Refused(refusal) => {

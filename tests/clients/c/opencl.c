@@ -209,6 +209,14 @@ static int operate(char *line)
         void *cuda = need(dlopen("libcuda.so.1", RTLD_NOW), "libcuda");
         used();
         result = ((code(*)(uint64_t *, size_t))dlsym(cuda, "cuMemAlloc_v2"))(&address, size);
+    } else if (!strcmp(operation, "keep")) {
+        /* The pool keeps the memory that is freed. */
+        uint64_t address;
+        void *cuda = need(dlopen("libcuda.so.1", RTLD_NOW), "libcuda");
+        used();
+        result = ((code(*)(uint64_t *, size_t, handle))dlsym(cuda, "cuMemAllocAsync"))(&address, size, NULL);
+        if (!result)
+            result = ((code(*)(uint64_t, handle))dlsym(cuda, "cuMemFreeAsync"))(address, NULL);
     } else if (!strcmp(operation, "fork")) {
         /* The driver's report in the child: a child must not release what its parent holds. */
         fflush(stdout);

@@ -62,7 +62,7 @@ QUESTIONS = [
     ("trim-speed", "How long does cuMemPoolTrimTo take, by size?",
      "A refused allocation trims pools first", "pool_growth", "milliseconds per GiB", "shim/src/hooks/cuda/pool.rs"),
     ("pool-for-alloc", "Does the driver give what a pool keeps to cuMemAlloc?",
-     "A slice must do the same", "trim", "not known; the simulator: no", "tests/sim/README.md"),
+     "A slice gives it in any case", "trim", "not known; the simulator: no", "tests/sim/README.md"),
     ("graph-memory", "When does a graph take its memory, in which steps, and what gives it back?",
      "Graph memory is charged at launch and upload", "graph_memory", "at launch or upload, in 2 MiB steps; back by a trim", "tests/sim/README.md"),
     ("capture", "What is an allocation told while a stream captures, and is the capture still good?",

@@ -64,3 +64,19 @@ fn memory_from_outside_the_slice_is_charged_to_its_vulkan_importer() {
     }
     assert_eq!(slice.counted(), GIB);
 }
+
+#[test]
+fn an_import_that_is_charged_gets_what_cuda_keeps() {
+    let slice = Counted::new("rtx3090", 2 * GIB);
+    let outside = gpuslice_suite::run::Run::new(env!("CARGO_BIN_EXE_client-vulkan"));
+    let mut neighbour = super::client(slice.machine().place(outside), Way::Loader);
+    neighbour.must("open 0 0 1");
+    assert_eq!(take(&mut neighbour, 0, GIB), 0);
+    let (pid, descriptor) = (neighbour.pid(), export(&mut neighbour, 0));
+    let mut importer = opened(&slice, Way::Loader);
+    importer.must("cuda");
+    let context = slice.counted();
+    importer.must(&format!("keep {GIB}"));
+    importer.must(&format!("import 0 {GIB} 0 {pid} {descriptor}"));
+    assert_eq!(slice.counted(), context + GIB);
+}
