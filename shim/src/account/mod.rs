@@ -19,6 +19,7 @@ pub(crate) mod physical;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 mod records;
+pub(crate) mod share;
 pub(crate) mod sharing;
 pub(crate) mod vulkan;
 

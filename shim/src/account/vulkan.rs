@@ -3,77 +3,15 @@
 //!
 //! Handles are numbers of a device, so that the number of the device is a part of the key.
 
-use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
+use gpuslice_config::ledger::{Class, Kind};
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::physical::Whose;
-use crate::account::{self, Account, Outcome, sharing};
+use crate::account::share::{Full, Granted, Share};
+use crate::account::{self, Account, Outcome};
 use crate::log::counters;
 use crate::real::vulkan_abi::VkDeviceMemory;
 use crate::state::handles::{self, FoundEntry, Space};
-
-/// The size in which memory is charged. Drivers take memory in larger blocks, from which they serve
-/// several allocations.
-pub(crate) const PAGE: u64 = 4 << 10;
-
-/// The bytes to charge for an allocation: whole pages.
-pub(crate) fn paged(bytes: u64) -> Bytes {
-    Bytes::new(bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX))
-}
-
-/// One device's share of an allocation: 32 bits of pages, device, class, and whose it is.
-#[derive(Clone, Copy)]
-struct Record {
-    bytes: Bytes,
-    device: Device,
-    class: Class,
-    whose: Whose,
-}
-
-const PAGES: u64 = (1 << 32) - 1;
-const DEVICE_AT: u32 = 32;
-const CLASS_AT: u32 = 38;
-const WHOSE_AT: u32 = 46;
-
-impl Record {
-    fn pack(self) -> u64 {
-        (self.bytes.get() / PAGE) & PAGES
-            | u64::from(self.device.number()) << DEVICE_AT
-            | u64::from(self.class.number()) << CLASS_AT
-            | (self.whose as u64) << WHOSE_AT
-    }
-
-    fn unpack(payload: u64) -> Record {
-        let [device, class, whose] =
-            [DEVICE_AT, CLASS_AT, WHOSE_AT].map(|at| (payload >> at).to_le_bytes()[0]);
-        Record {
-            bytes: Bytes::new((payload & PAGES).wrapping_mul(PAGE)),
-            device: Device::numbered(device & 63),
-            class: Class::numbered(class),
-            whose: match whose & 3 {
-                0 => Whose::Own,
-                1 => Whose::Exported,
-                _ => Whose::Imported,
-            },
-        }
-    }
-
-    fn release(self, ledger: &Ledger) {
-        let Record {
-            device,
-            class,
-            bytes,
-            ..
-        } = self;
-        match self.whose {
-            Whose::Imported => return sharing::unimport(device, class, bytes),
-            // The export ends before the memory itself is released: see `sharing`.
-            Whose::Exported => ledger.unexport(device, class, bytes),
-            Whose::Own => {}
-        }
-        account::give_back(ledger, device, bytes, Kind::Vmm);
-    }
-}
 
 /// The number of a device of this process, and of a member of its group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,20 +38,6 @@ impl Owner {
     }
 }
 
-/// Memory that was granted and is not recorded yet.
-#[derive(Clone, Copy)]
-pub(crate) enum Granted {
-    /// Claimed for this process.
-    Own,
-    /// Imported: another process may pay for it.
-    Import(Class),
-    /// An import that is charged like an allocation.
-    Paid,
-}
-
-/// The slice has no room.
-pub(crate) struct Full;
-
 /// Claims memory. None: it is not counted.
 #[inline(never)]
 pub(crate) fn claim(account: &Account, bytes: Bytes) -> Result<Option<Granted>, Full> {
@@ -121,26 +45,6 @@ pub(crate) fn claim(account: &Account, bytes: Bytes) -> Result<Option<Granted>, 
         Outcome::Granted => Ok(Some(Granted::Own)),
         Outcome::Uncounted => Ok(None),
         Outcome::Refused(_) => Err(Full),
-    }
-}
-
-/// Records that memory is about to be imported.
-#[inline(never)]
-pub(crate) fn import(account: &Account, key: u64, bytes: Bytes) -> Result<Granted, Full> {
-    let class = Class::of(key);
-    match account.import(class, bytes) {
-        Import::Refused { .. } => Err(Full),
-        Import::Shared => Ok(Granted::Import(class)),
-        Import::Paid => Ok(Granted::Paid),
-    }
-}
-
-/// Takes back a grant whose memory the driver has not allocated.
-#[inline(never)]
-pub(crate) fn undo(account: &Account, granted: Granted, bytes: Bytes) {
-    match granted {
-        Granted::Import(class) => sharing::unimport(account.listed, class, bytes),
-        Granted::Own | Granted::Paid => account.release(bytes, Kind::Vmm),
     }
 }
 
@@ -153,22 +57,13 @@ pub(crate) fn keep(
     granted: Granted,
     bytes: Bytes,
 ) {
-    let (class, whose) = match granted {
-        Granted::Import(class) => (class, Whose::Imported),
-        Granted::Own | Granted::Paid => (Class::numbered(0), Whose::Own),
-    };
-    let record = Record {
-        bytes,
-        device: account.listed,
-        class,
-        whose,
-    };
+    let share = granted.share(account, bytes);
     let key = owner.key(memory);
     // The driver has freed what it had under this handle before.
     if let Some(old) = key.and_then(|key| handles::find(account.state, Space::Vulkan, key)) {
         release(old);
     }
-    let put = |key| handles::put_payload(account.state, Space::Vulkan, key, record.pack());
+    let put = |key| handles::put_payload(account.state, Space::Vulkan, key, share.pack());
     if !key.is_some_and(put) {
         counters::UNCOUNTED.warn_text("no memory to record an allocation: it stays counted");
     }
@@ -186,7 +81,7 @@ pub(crate) fn release(found: FoundEntry) {
     if found.take()
         && let Some(ledger) = account::ledger()
     {
-        Record::unpack(found.payload()).release(ledger);
+        Share::unpack(found.payload()).release(ledger);
     }
 }
 
@@ -206,19 +101,19 @@ pub(crate) fn device_gone(device: u8) {
 /// Records that this process has exported memory under a key.
 #[inline(never)]
 pub(crate) fn exported(found: FoundEntry, key: u64) {
-    let (record, Some(ledger)) = (Record::unpack(found.payload()), account::ledger()) else {
+    let (share, Some(ledger)) = (Share::unpack(found.payload()), account::ledger()) else {
         return;
     };
     let class = Class::of(key);
-    if record.whose != Whose::Own || !ledger.export(record.device, class, record.bytes) {
+    if share.whose != Whose::Own || !ledger.export(share.device, class, share.bytes) {
         return;
     }
-    let shared = Record {
+    let exported = Share {
         class,
         whose: Whose::Exported,
-        ..record
+        ..share
     };
-    if !found.replace_payload(shared.pack()) {
-        ledger.unexport(record.device, class, record.bytes);
+    if !found.replace_payload(exported.pack()) {
+        ledger.unexport(share.device, class, share.bytes);
     }
 }

@@ -58,6 +58,8 @@ pub(crate) enum Space {
     Vulkan,
     /// A memory object or shared virtual memory of OpenCL, and the number of its device.
     OpenCl,
+    /// A memory object of OpenCL whose memory was imported.
+    OpenClImport,
 }
 
 /// The record of a handle.
@@ -300,7 +302,7 @@ pub(crate) fn put_payload(
 
 /// Visits every entry of this process, each as of the moment of its visit.
 pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
-    const SPACES: [Space; 18] = [
+    const SPACES: [Space; 19] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -319,6 +321,7 @@ pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u6
         Space::Object,
         Space::Vulkan,
         Space::OpenCl,
+        Space::OpenClImport,
     ];
     for segment in 0..segments(state) {
         let Some(base) = base(state, segment) else {

@@ -6,8 +6,8 @@ use core::ffi::c_void;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::vulkan::{self as account, Full, Granted};
-use crate::account::{Account, sharing};
+use crate::account::share::{self, Full, Granted};
+use crate::account::{Account, sharing, vulkan as account};
 use crate::hooks::vulkan::devices::{self, Body, Member};
 use crate::hooks::vulkan::group;
 use crate::real::functions::Call;
@@ -78,7 +78,7 @@ impl Request {
     #[inline]
     pub(super) fn claim(&self, payer: &Account) -> Result<Option<Granted>, Full> {
         match self.import {
-            Some(key) => account::import(payer, key, self.bytes).map(Some),
+            Some(key) => share::import(payer, key, self.bytes).map(Some),
             None => account::claim(payer, self.bytes),
         }
     }
@@ -87,7 +87,7 @@ impl Request {
     #[cold]
     #[inline(never)]
     pub(super) fn undo(&self, payer: &Account, granted: Granted, code: VkResult) {
-        account::undo(payer, granted, self.bytes);
+        granted.undo(payer, self.bytes);
         if code == VK_ERROR_OUT_OF_DEVICE_MEMORY {
             payer.refused_by_driver(self.bytes, Kind::Vmm);
         }
@@ -107,7 +107,7 @@ unsafe fn request(body: &Body, info: *const VkMemoryAllocateInfo) -> Option<Requ
         return None;
     }
     let mut request = Request {
-        bytes: account::paged(info.allocationSize),
+        bytes: share::paged(info.allocationSize),
         members: u32::MAX,
         import: None,
     };

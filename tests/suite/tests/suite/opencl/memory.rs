@@ -188,14 +188,6 @@ fn memory_stays_counted_while_a_part_of_it_lives() {
 }
 
 #[test]
-fn imported_memory_is_the_exporters() {
-    let slice = Counted::new("rtx3090", GIB);
-    let operations = [format!("import 0 {}", 8 * GIB), "used".into()];
-    let said = lines(&slice, "libOpenCL.so.1", &operations);
-    assert_eq!(said, ["import 0".to_owned(), used(CONTEXT)]);
-}
-
-#[test]
 fn an_image_is_charged_the_size_that_the_driver_reports() {
     let slice = Counted::new("rtx3090", GIB);
     // The driver makes lines of 16 bytes 512 bytes long.
