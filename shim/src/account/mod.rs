@@ -101,6 +101,13 @@ impl Account {
         self.device.unified == Some(true)
     }
 
+    /// Whether this account stays the device's for as long as the process lives. Otherwise a closed
+    /// ledger may be replaced, or the state may get a page of its own.
+    pub(crate) fn is_settled(&self) -> bool {
+        let has_page = page::page().is_some_and(|page| core::ptr::eq(page, self.state));
+        has_page && !self.ledger.is_closed()
+    }
+
     /// The device's budget in force now.
     #[inline(always)]
     fn budget(&self) -> Reading {

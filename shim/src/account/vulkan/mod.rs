@@ -13,7 +13,7 @@ use crate::account::share::{Full, Granted, Share};
 use crate::account::{self, Account, Outcome};
 use crate::log::counters;
 use crate::real::vulkan_abi::VkDeviceMemory;
-use crate::state::handles::{self, FoundEntry, Space};
+use crate::state::handles::{self, FoundEntry, PutNew, Space};
 
 /// The number of a device of this process, and of a member of its group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Owner {
 }
 
 /// Claims memory. None: it is not counted.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn claim(account: &Account, bytes: Bytes) -> Result<Option<Granted>, Full> {
     match account.claim(bytes, Kind::Vmm) {
         Outcome::Granted => Ok(Some(Granted::Own)),
@@ -59,22 +59,63 @@ pub(crate) fn keep(
     granted: Granted,
     bytes: Bytes,
 ) {
-    let share = granted.share(account, bytes);
-    let key = owner.key(memory);
-    // The driver has freed what it had under this handle before.
-    if let Some(old) = key.and_then(|key| handles::find(account.state, Space::Vulkan, key)) {
-        release(old);
+    let share = granted.share(account, bytes).pack();
+    let put = |key| handles::put_new(account.state, Space::Vulkan, key, share);
+    match owner.key(memory).map_or(PutNew::Full, put) {
+        PutNew::Done => {}
+        PutNew::Stale(old) => keep_instead(account, owner, memory, old, share),
+        PutNew::Full => uncounted(),
     }
-    let put = |key| handles::put_payload(account.state, Space::Vulkan, key, share.pack());
-    if !key.is_some_and(put) {
-        counters::UNCOUNTED.warn_text("no memory to record an allocation: it stays counted");
+}
+
+/// Records granted memory in place of what the driver had under this handle before, and has freed.
+#[cold]
+#[inline(never)]
+fn keep_instead(
+    account: &Account,
+    owner: Owner,
+    memory: VkDeviceMemory,
+    old: FoundEntry,
+    share: u64,
+) {
+    release(old);
+    let put = |key| handles::put_payload(account.state, Space::Vulkan, key, share);
+    if !owner.key(memory).is_some_and(put) {
+        uncounted();
     }
+}
+
+#[cold]
+fn uncounted() {
+    counters::UNCOUNTED.warn_text("no memory to record an allocation: it stays counted");
 }
 
 /// The record of a handle.
 #[inline(never)]
 pub(crate) fn find(owner: Owner, memory: VkDeviceMemory) -> Option<FoundEntry> {
     handles::find(account::page()?, Space::Vulkan, owner.key(memory)?)
+}
+
+/// The record of a handle of a device whose memory this account pays for.
+#[inline(always)]
+pub(crate) fn find_of(
+    account: &Account,
+    owner: Owner,
+    memory: VkDeviceMemory,
+) -> Option<FoundEntry> {
+    handles::find(account.state, Space::Vulkan, owner.key(memory)?)
+}
+
+/// Releases memory that this account pays for, and that the driver has freed.
+#[inline(always)]
+pub(crate) fn release_of(account: &Account, found: FoundEntry) {
+    if found.take() {
+        let share = Share::unpack(found.payload());
+        match share.whose {
+            Whose::Own => account.release(share.bytes, Kind::Vmm),
+            Whose::Exported | Whose::Imported => share.release(account.ledger),
+        }
+    }
 }
 
 /// Releases memory that the driver has freed.

@@ -7,7 +7,7 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::account::share::Full;
 use crate::account::vulkan::device as device_cost;
-use crate::account;
+use crate::account::{self, Account};
 use crate::answer::vulkan;
 use crate::hooks::vulkan::devices::{self, Body, Functions, MOST_MEMBERS, Member, Place};
 use crate::log::counters;
@@ -75,6 +75,7 @@ pub(crate) unsafe fn create(
             };
             let body = Body {
                 functions: functions(call.copy, made),
+                payer: only.map(|(account, _)| account).filter(Account::is_settled),
                 charged: match members.iter().any(unified) {
                     // All memory is the device's.
                     true => u32::MAX,
