@@ -150,9 +150,10 @@ deny:
 bench: build containers ## what a query, a process and a container start cost with and without gpuslice
 	$(CARGO) bench --locked -p gpuslice-bench -p gpuslice-containers
 
-readers: build clients ## that node and Java see a slice's memory too (installs both)
+readers: build clients containers ## that node and Java see a slice's memory too (installs both)
 	tests/setup.sh readers
-	$(CARGO) test --locked -p gpuslice-suite --test suite -- meminfo_shown:: --ignored
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- unified::meminfo_ --ignored
+	$(CARGO) test --locked -p gpuslice-containers --test containers -- meminfo:: --ignored
 
 gpu-kit: build ## the suite for a real GPU, with all it needs, in one folder: target/gpu-kit
 	tests/gpu/pack.sh $(TARGET)/gpu-kit

@@ -176,13 +176,17 @@ impl Account {
         outcome
     }
 
-    /// Claims memory; logs and records a refusal.
+    /// Claims memory, if need be after a trim; logs and records a refusal.
     #[inline]
     pub(crate) fn claim(&self, bytes: Bytes, kind: Kind) -> Outcome {
-        self.claim_steps(bytes, bytes, kind)
+        let outcome = self.try_claim_trimming(bytes, bytes, kind);
+        if let Outcome::Refused(refusal) = outcome {
+            self.refuse(bytes, refusal);
+        }
+        outcome
     }
 
-    /// Like `claim`, with `bytes` claimed in whole steps for `request` bytes.
+    /// Like `try_claim_steps`; logs and records a refusal.
     #[inline(always)]
     pub(crate) fn claim_steps(&self, request: Bytes, bytes: Bytes, kind: Kind) -> Outcome {
         let outcome = self.try_claim_steps(request, bytes, kind);
@@ -227,26 +231,10 @@ impl Account {
     /// Records imported memory. The memory exists already, so the host is not queried. It is
     /// charged to a process that holds the exported memory, as long as there is one in the slice.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
-        let mut tries = 0u32;
-        let (import, limit) = loop {
-            let Reading { budget, set } = self.budget();
-            let enforced = self.slice.enforces() && !self.is_held_by_driver(Kind::Vmm);
-            let limit = admit::claim_limit(&budget, Bytes::ZERO, enforced);
-            let import = self.ledger.import(self.listed, class, bytes, limit);
-            if self.ledger.limit(self.listed) == set {
-                break (import, limit);
-            }
-            // As in `claim_again`: the import is tried again with the new limit.
-            match import {
-                Import::Shared => self.ledger.unimport(self.listed, class, bytes),
-                Import::Paid => self.ledger.release(self.listed, bytes, Kind::Vmm),
-                Import::Refused { .. } => {}
-            }
-            tries = tries.saturating_add(1);
-            if tries > TRIES {
-                break (Import::Refused { used: limit }, limit);
-            }
-        };
+        let (mut import, mut limit) = self.try_import(class, bytes);
+        if matches!(import, Import::Refused { .. }) && self.trims() {
+            (import, limit) = self.try_import(class, bytes);
+        }
         if let Import::Refused { used } = import {
             let free = limit.minus(used);
             let refusal = Refusal {
@@ -258,6 +246,30 @@ impl Account {
         }
         self.changed();
         import
+    }
+
+    /// Records imported memory. Also returns the limit that was in force.
+    fn try_import(&self, class: Class, bytes: Bytes) -> (Import, Bytes) {
+        let mut tries = 0u32;
+        loop {
+            let Reading { budget, set } = self.budget();
+            let enforced = self.slice.enforces() && !self.is_held_by_driver(Kind::Vmm);
+            let limit = admit::claim_limit(&budget, Bytes::ZERO, enforced);
+            let import = self.ledger.import(self.listed, class, bytes, limit);
+            if self.ledger.limit(self.listed) == set {
+                return (import, limit);
+            }
+            // As in `claim_again`: the import is tried again with the new limit.
+            match import {
+                Import::Shared => self.ledger.unimport(self.listed, class, bytes),
+                Import::Paid => self.ledger.release(self.listed, bytes, Kind::Vmm),
+                Import::Refused { .. } => {}
+            }
+            tries = tries.saturating_add(1);
+            if tries > TRIES {
+                return (Import::Refused { used: limit }, limit);
+            }
+        }
     }
 
     /// Releases memory that was granted.

@@ -197,13 +197,18 @@ impl Graphs {
 
     fn trim(&self) {
         let trim = functions::cuDeviceGraphMemTrim::real(self.copy);
-        if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0)) {
-            let mode = pools::relaxed(self.copy);
+        if let (Some(trim), Ok(dev)) = (trim, CUdevice::try_from(self.ordinal.0))
+            && let Some(mode) = pools::relaxed(self.copy)
+        {
             // SAFETY: cuDeviceGraphMemTrim's contract.
             unsafe { trim(dev) };
-            pools::exchange(self.copy, mode);
-            self.reserve().settle(Growth::OfOthers, self);
+            pools::exchange(self.copy, Some(mode));
+            self.settle();
         }
+    }
+
+    fn settle(&self) {
+        self.reserve().settle(Growth::OfOthers, self);
     }
 
     /// Records a launch that the driver has accepted. A running graph cannot be stopped, so its
@@ -215,6 +220,23 @@ impl Graphs {
 
 /// Corrects the ledger after a call by which graphs may have returned memory to the driver.
 pub(crate) fn settle_all(copy: CopyId) {
+    each(copy, Graphs::settle);
+}
+
+/// Returns the unused memory of a device's graphs to the driver and to the ledger. False: it has no
+/// graphs with memory.
+pub(crate) fn trim(copy: CopyId, device: &Account) -> bool {
+    let mut trimmed = false;
+    each(copy, |graphs| {
+        if graphs.account.listed == device.listed {
+            graphs.trim();
+            trimmed = true;
+        }
+    });
+    trimmed
+}
+
+fn each(copy: CopyId, mut visit: impl FnMut(&Graphs)) {
     let Some(state) = account::page() else {
         return;
     };
@@ -223,13 +245,12 @@ pub(crate) fn settle_all(copy: CopyId) {
             && let Some(ordinal) = known.ordinal()
             && let Some(account) = account::by_ordinal(copy, ordinal)
         {
-            let graphs = Graphs {
+            visit(&Graphs {
                 account,
                 copy,
                 ordinal,
                 known,
-            };
-            known.reserve().settle(Growth::OfOthers, &graphs);
+            });
         }
     });
 }

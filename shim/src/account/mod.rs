@@ -12,12 +12,14 @@ pub(crate) mod context_size;
 mod current_context;
 pub(crate) mod graphs;
 pub(crate) mod host;
+mod idle;
 pub(crate) mod opencl;
 mod pay;
 pub(crate) mod physical;
 pub(crate) mod pools;
 pub(crate) mod reclaim;
 mod records;
+pub(crate) mod share;
 pub(crate) mod sharing;
 pub(crate) mod vulkan;
 
@@ -97,6 +99,13 @@ impl Account {
     /// Whether the device shares the host's memory.
     pub(crate) fn unified(&self) -> bool {
         self.device.unified == Some(true)
+    }
+
+    /// Whether this account stays the device's for as long as the process lives. Otherwise a closed
+    /// ledger may be replaced, or the state may get a page of its own.
+    pub(crate) fn is_settled(&self) -> bool {
+        let has_page = page::page().is_some_and(|page| core::ptr::eq(page, self.state));
+        has_page && !self.ledger.is_closed()
     }
 
     /// The device's budget in force now.

@@ -38,7 +38,7 @@ impl Account {
     /// Allocates memory if there is room for it. `allocate` is the driver's function, with the
     /// caller's own arguments. `record` is called when it has succeeded, and records the memory.
     ///
-    /// Without room, the program gets "out of memory", and the driver is not called. Only where the
+    /// Without room, also after a trim, the program gets "out of memory", and the driver is not called. Only where the
     /// driver would not accept the arguments (`is_valid`) is it called, for its own error. `undo`
     /// frees memory that it has allocated after all.
     #[inline(always)]
@@ -65,7 +65,7 @@ impl Account {
             claimed,
             kind,
         } = request;
-        match self.try_claim_steps(bytes, claimed, kind) {
+        match self.try_claim_trimming(bytes, claimed, kind) {
             Outcome::Granted => {}
             Outcome::Uncounted => return allocate(),
             Outcome::Refused(refusal) => {

@@ -311,20 +311,27 @@ pub(crate) fn settle_all(copy: CopyId) {
     each(copy, settle);
 }
 
-/// Returns the unused memory of a device's pools to the driver and to the ledger.
-pub(crate) fn trim(copy: CopyId, device: &Account) {
+/// Returns the unused memory of a device's pools to the driver and to the ledger. False: there was
+/// no pool to trim.
+pub(crate) fn trim(copy: CopyId, device: &Account) -> bool {
     let Some(trim) = functions::cuMemPoolTrimTo::real(copy) else {
-        return;
+        return false;
     };
-    let mode = relaxed(copy);
+    // Without the relaxed mode, the trim would end the captures of other threads.
+    let Some(mode) = relaxed(copy) else {
+        return false;
+    };
+    let mut trimmed = false;
     each(copy, |pool| {
         if pool.account.listed == device.listed {
             // SAFETY: cuMemPoolTrimTo's contract; the pool is one that this process uses.
             unsafe { trim(pool.handle, 0) };
             settle(pool);
+            trimmed = true;
         }
     });
-    exchange(copy, mode);
+    exchange(copy, Some(mode));
+    trimmed
 }
 
 /// Switches this thread to relaxed stream-capture mode: calls that the program did not make must

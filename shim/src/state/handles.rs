@@ -58,6 +58,8 @@ pub(crate) enum Space {
     Vulkan,
     /// A memory object or shared virtual memory of OpenCL, and the number of its device.
     OpenCl,
+    /// A memory object of OpenCL whose memory was imported.
+    OpenClImport,
 }
 
 /// The record of a handle.
@@ -257,10 +259,7 @@ pub(crate) fn put_payload(
     number: u64,
     payload: u64,
 ) -> bool {
-    if payload > PAYLOAD {
-        return false;
-    }
-    let Some(key) = key(space, number) else {
+    let (Some(key), true) = (key(space, number), payload <= PAYLOAD) else {
         return false;
     };
     loop {
@@ -271,18 +270,7 @@ pub(crate) fn put_payload(
             };
             for entry in &bucket.0 {
                 let free = entry.key.load(Ordering::Relaxed) == 0;
-                if free
-                    && entry
-                        .key
-                        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    let times = entry
-                        .value
-                        .load(Ordering::Relaxed)
-                        .wrapping_add(1 << TIMES_AT);
-                    let value = LIVE | payload | times & TIMES;
-                    entry.value.store(value, Ordering::Release);
+                if free && take_place(entry, key, payload) {
                     return true;
                 }
             }
@@ -298,9 +286,74 @@ pub(crate) fn put_payload(
     }
 }
 
+/// The end of [`put_new`].
+pub(crate) enum PutNew {
+    /// The number is remembered.
+    Done,
+    /// The number has an entry, which is stale. Nothing was put.
+    Stale(FoundEntry),
+    /// There is no room for it.
+    Full,
+}
+
+/// `put_payload` for a new number. One pass looks for a stale entry of that number and for a place.
+#[inline]
+pub(crate) fn put_new(
+    state: &'static ProcessState,
+    space: Space,
+    number: u64,
+    payload: u64,
+) -> PutNew {
+    let (Some(key), true) = (key(space, number), payload <= PAYLOAD) else {
+        return PutNew::Full;
+    };
+    let mut place = None;
+    for segment in (0..segments(state)).rev() {
+        let Some(bucket) = bucket(state, segment, key) else {
+            continue;
+        };
+        for entry in &bucket.0 {
+            let seen = entry.key.load(Ordering::Acquire);
+            if seen == key
+                && let Some(stale) = look(entry, key)
+            {
+                return PutNew::Stale(stale);
+            }
+            if seen == 0 && place.is_none() {
+                place = Some(entry);
+            }
+        }
+    }
+    let is_put = place.is_some_and(|entry| take_place(entry, key, payload))
+        || put_payload(state, space, number, payload);
+    match is_put {
+        true => PutNew::Done,
+        false => PutNew::Full,
+    }
+}
+
+/// Writes an entry to a place, unless another thread has taken the place.
+#[inline]
+fn take_place(entry: &Entry, key: u64, payload: u64) -> bool {
+    let taken = entry
+        .key
+        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed);
+    if taken.is_err() {
+        return false;
+    }
+    let times = entry
+        .value
+        .load(Ordering::Relaxed)
+        .wrapping_add(1 << TIMES_AT);
+    entry
+        .value
+        .store(LIVE | payload | times & TIMES, Ordering::Release);
+    true
+}
+
 /// Visits every entry of this process, each as of the moment of its visit.
 pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
-    const SPACES: [Space; 18] = [
+    const SPACES: [Space; 19] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -319,6 +372,7 @@ pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u6
         Space::Object,
         Space::Vulkan,
         Space::OpenCl,
+        Space::OpenClImport,
     ];
     for segment in 0..segments(state) {
         let Some(base) = base(state, segment) else {

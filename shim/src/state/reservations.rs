@@ -232,6 +232,16 @@ fn look(place: &'static Place, number: u64) -> Option<Known> {
     (key & NUMBER == number && is_used(key)).then_some(Known { place, key })
 }
 
+/// Whether this process has never had a pool, nor graphs with memory.
+#[inline]
+pub(crate) fn are_none(state: &'static ProcessState) -> bool {
+    state
+        .reserves
+        .first
+        .first()
+        .is_none_or(|place| place.key.load(SeqCst) == 0)
+}
+
 /// The pool of a handle, if it is known.
 #[inline]
 pub(crate) fn pool(state: &'static ProcessState, handle: u64) -> Option<Known> {

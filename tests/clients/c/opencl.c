@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,7 +123,8 @@ static handle connect(const char *from, handle *devices, uint32_t *count)
 
 static handle context, devices[8];
 
-/* Runs one operation: its name, the number of an object, a size. */
+/* Runs one operation: its name, the number of an object, a size; for an import the process that has
+ * exported the memory, and its descriptor. `import` is for the first device, `import-all` for all. */
 static int operate(char *line)
 {
     /* CL_RGBA of CL_FLOAT: 16 bytes. */
@@ -130,7 +132,8 @@ static int operate(char *line)
     char operation[32];
     unsigned n = 0;
     unsigned long long size = 0;
-    sscanf(line, "%31s %u %llu", operation, &n, &size);
+    int pid = 0, descriptor = 0;
+    sscanf(line, "%31s %u %llu %d %d", operation, &n, &size, &pid, &descriptor);
     code result = 0;
     handle *object = &objects[n % 64];
     if (!strcmp(operation, "buffer")) {
@@ -138,9 +141,11 @@ static int operate(char *line)
     } else if (!strcmp(operation, "properties")) {
         *object = FN(handle, clCreateBufferWithProperties, 146, handle, uint64_t *, uint64_t, size_t, void *, code *)
                   (context, NULL, 1, size, NULL, &result);
-    } else if (!strcmp(operation, "import")) {
-        /* CL_MEM_DEVICE_HANDLE_LIST_KHR, CL_EXTERNAL_MEMORY_HANDLE_OPAQUE_FD_KHR. */
-        uint64_t list[] = {0x2060, 3, 0x2051, (uintptr_t)devices[0], 0, 0};
+    } else if (!strncmp(operation, "import", 6)) {
+        /* CL_EXTERNAL_MEMORY_HANDLE_OPAQUE_FD_KHR, CL_MEM_DEVICE_HANDLE_LIST_KHR. */
+        int process = (int)syscall(SYS_pidfd_open, pid, 0), copy = (int)syscall(SYS_pidfd_getfd, process, descriptor, 0);
+        uint64_t list[] = {0x2060, (uint64_t)copy, strcmp(operation, "import") ? 0 : 0x2051, (uintptr_t)devices[0], 0, 0};
+        close(process);
         *object = FN(handle, clCreateBufferWithProperties, 146, handle, uint64_t *, uint64_t, size_t, void *, code *)
                   (context, list, 1, size, NULL, &result);
     } else if (!strcmp(operation, "nv")) {
@@ -209,6 +214,14 @@ static int operate(char *line)
         void *cuda = need(dlopen("libcuda.so.1", RTLD_NOW), "libcuda");
         used();
         result = ((code(*)(uint64_t *, size_t))dlsym(cuda, "cuMemAlloc_v2"))(&address, size);
+    } else if (!strcmp(operation, "keep")) {
+        /* The pool keeps the memory that is freed. */
+        uint64_t address;
+        void *cuda = need(dlopen("libcuda.so.1", RTLD_NOW), "libcuda");
+        used();
+        result = ((code(*)(uint64_t *, size_t, handle))dlsym(cuda, "cuMemAllocAsync"))(&address, size, NULL);
+        if (!result)
+            result = ((code(*)(uint64_t, handle))dlsym(cuda, "cuMemFreeAsync"))(address, NULL);
     } else if (!strcmp(operation, "fork")) {
         /* The driver's report in the child: a child must not release what its parent holds. */
         fflush(stdout);

@@ -109,6 +109,26 @@ impl Cuda {
     }
 }
 
+impl Cuda {
+    /// Allocates from the current pool and frees the memory, which the pool then keeps.
+    fn keep(&self, bytes: usize) -> c_int {
+        type Alloc = unsafe extern "C" fn(*mut u64, usize, *mut c_void) -> c_int;
+        type Free = unsafe extern "C" fn(u64, *mut c_void) -> c_int;
+        let (mut address, stream) = (0u64, std::ptr::null_mut());
+        // SAFETY: cuMemAllocAsync's contract.
+        let code = self.call(c"cuMemAllocAsync", |alloc: Alloc| unsafe {
+            alloc(&raw mut address, bytes, stream)
+        });
+        if code != 0 {
+            return code;
+        }
+        // SAFETY: cuMemFreeAsync's contract.
+        self.call(c"cuMemFreeAsync", |free: Free| unsafe {
+            free(address, stream)
+        })
+    }
+}
+
 struct Client {
     entry: ash::Entry,
     instance: ash::Instance,
@@ -390,6 +410,7 @@ impl Client {
                 (0, Vec::new())
             }
             "cuda" => (self.cuda.start(), Vec::new()),
+            "keep" => (self.cuda.keep(usize::try_from(n[0])?), Vec::new()),
             "alloc" => (self.cuda.alloc(usize::try_from(n[1])?), Vec::new()),
             "info" => {
                 let (code, free, total) = self.cuda.info();

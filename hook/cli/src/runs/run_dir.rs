@@ -66,6 +66,12 @@ pub(crate) fn private_folder(file: &Path) -> Option<&Path> {
     (ours && file.file_name()? == SLICE).then_some(folder)
 }
 
+/// Returns the path of the meminfo page of a run with this slice file, if the run can have one.
+#[must_use]
+pub(crate) fn page(file: &Path) -> Option<PathBuf> {
+    private_folder(file).map(|folder| folder.join(PAGE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,9 @@ use core::ffi::c_void;
 
 use gpuslice_config::ledger::Kind;
 
+use crate::account::opencl::imports::{self, External};
 use crate::account::opencl::{self, Allocate, Made, Request};
+use crate::hooks::opencl::properties;
 use crate::real::opencl::{
     CL_MEM_OBJECT_ALLOCATION_FAILURE, cl_context, cl_int, cl_mem, clCreateBuffer, clCreateBufferNV,
     clCreateBufferWithProperties, clCreatePipe,
@@ -32,7 +34,7 @@ pub(crate) unsafe fn create(
     unsafe { make(context, size as u64, Allocate::by(&mut ask), code) }
 }
 
-/// `clCreateBufferWithProperties`. Memory that is imported is the exporter's.
+/// `clCreateBufferWithProperties`. Memory that is imported is the exporter's while that holds it.
 ///
 /// # Safety
 /// As `create`.
@@ -47,12 +49,15 @@ pub(crate) unsafe fn with_properties(
 ) -> cl_mem {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let mut ask = || unsafe { real(context, properties, flags, size, host, code) };
+    let ask = Allocate::by(&mut ask);
+    let request = request(context, size as u64);
     // SAFETY: the caller guarantees null or a list that ends with 0.
-    if unsafe { imports(properties) } {
-        return ask();
+    match unsafe { properties::external(properties) } {
+        // SAFETY: the list of devices is the caller's own; `code` is null or writable.
+        Some(external) => unsafe { import(request, external, ask, code) },
+        // SAFETY: the caller guarantees that `code` is null or writable.
+        None => unsafe { make(context, size as u64, ask, code) },
     }
-    // SAFETY: the caller guarantees that `code` is null or writable.
-    unsafe { make(context, size as u64, Allocate::by(&mut ask), code) }
 }
 
 /// `clCreateBufferNV`.
@@ -94,54 +99,44 @@ pub(crate) unsafe fn pipe(
     unsafe { make(context, size, Allocate::by(&mut ask), code) }
 }
 
-/// Whether a list of properties names a handle of external memory.
-///
-/// # Safety
-/// `properties` is null, or a list of pairs that ends with 0.
-pub(crate) unsafe fn imports(properties: *const u64) -> bool {
-    /// The handle types of cl_khr_external_memory and its relatives.
-    const HANDLES: core::ops::RangeInclusive<u64> = 0x2060..=0x2070;
-    /// `CL_MEM_DEVICE_HANDLE_LIST_KHR`: its devices follow, up to a 0.
-    const DEVICES: u64 = 0x2051;
-    if properties.is_null() {
-        return false;
-    }
-    let mut next = properties;
-    loop {
-        // SAFETY: the caller guarantees the list; its end was not reached yet.
-        let name = unsafe { next.read() };
-        match name {
-            0 => return false,
-            name if HANDLES.contains(&name) => return true,
-            DEVICES => loop {
-                next = next.wrapping_add(1);
-                // SAFETY: the caller guarantees a list of devices that ends with 0.
-                if unsafe { next.read() } == 0 {
-                    next = next.wrapping_add(1);
-                    break;
-                }
-            },
-            _ => next = next.wrapping_add(2),
-        }
-    }
-}
-
 /// Creates an object that has memory of its own, and asks the driver to report its end.
 ///
 /// # Safety
 /// `code` is null or writable.
 #[inline(never)]
 unsafe fn make(context: cl_context, bytes: u64, ask: Allocate<'_>, code: *mut cl_int) -> cl_mem {
-    let request = Request {
-        context,
-        bytes,
-        kind: Kind::Linear,
-    };
-    match opencl::pay(request, ask) {
+    match opencl::pay(request(context, bytes), ask) {
         Made::Object(object, records) => {
             opencl::follow(object, records);
             object
         }
+        // SAFETY: the caller guarantees that `code` is null or writable.
+        Made::Refused => unsafe { refused(code) },
+    }
+}
+
+fn request(context: cl_context, bytes: u64) -> Request {
+    Request {
+        context,
+        bytes,
+        kind: Kind::Linear,
+    }
+}
+
+/// Creates an object whose memory another API has exported.
+///
+/// # Safety
+/// `external` is of the caller's list; `code` is null or writable.
+#[inline(never)]
+pub(super) unsafe fn import(
+    request: Request,
+    external: External,
+    ask: Allocate<'_>,
+    code: *mut cl_int,
+) -> cl_mem {
+    // SAFETY: the caller guarantees the list of devices.
+    match unsafe { imports::pay(request, external, ask) } {
+        Made::Object(object, _) => object,
         // SAFETY: the caller guarantees that `code` is null or writable.
         Made::Refused => unsafe { refused(code) },
     }

@@ -5,8 +5,10 @@ use core::ffi::c_void;
 
 use gpuslice_config::ledger::Kind;
 
+use crate::account::opencl::imports::External;
 use crate::account::opencl::{self, Allocate, Made, Request};
-use crate::hooks::opencl::buffer::{imports, refused};
+use crate::hooks::opencl::buffer::{import, refused};
+use crate::hooks::opencl::properties;
 use crate::real::opencl::{
     CL_MEM_SIZE, CL_SUCCESS, cl_context, cl_image_desc, cl_image_format, cl_int, cl_mem,
     clCreateImage, clCreateImage2D, clCreateImage3D, clCreateImageWithProperties,
@@ -105,7 +107,7 @@ pub(crate) unsafe fn create(
     let mut ask = || unsafe { real(context, flags, format, desc, host, code) };
     // SAFETY: the caller guarantees null or a description, null or a format, and that `code` is null
     // or writable.
-    unsafe { described(context, false, format, desc, Allocate::by(&mut ask), code) }
+    unsafe { described(context, None, format, desc, Allocate::by(&mut ask), code) }
 }
 
 /// `clCreateImageWithProperties`.
@@ -126,13 +128,13 @@ pub(crate) unsafe fn with_properties(
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let mut ask = || unsafe { real(context, properties, flags, format, desc, host, code) };
     // SAFETY: the caller guarantees null or a list that ends with 0.
-    let imported = unsafe { imports(properties) };
+    let external = unsafe { properties::external(properties) };
     // SAFETY: the caller guarantees null or a description, null or a format, and that `code` is null
     // or writable.
     unsafe {
         described(
             context,
-            imported,
+            external,
             format,
             desc,
             Allocate::by(&mut ask),
@@ -141,24 +143,33 @@ pub(crate) unsafe fn with_properties(
     }
 }
 
-/// Creates an image, whose memory may be another object's.
+/// Creates an image, whose memory may be another object's, or imported.
 ///
 /// # Safety
-/// `format` and `desc` are null or valid; `code` is null or writable.
+/// `format` and `desc` are null or valid; `external` is of the caller's list; `code` is null or
+/// writable.
 #[inline(never)]
 unsafe fn described(
     context: cl_context,
-    imported: bool,
+    external: Option<External>,
     format: *const cl_image_format,
     desc: *const cl_image_desc,
     ask: Allocate<'_>,
     code: *mut cl_int,
 ) -> cl_mem {
     // SAFETY: the caller guarantees null or a description.
-    match unsafe { extent(desc) } {
+    let Some(extent) = (unsafe { extent(desc) }) else {
+        return ask.call();
+    };
+    match external {
         // SAFETY: the caller guarantees null or a format, and that `code` is null or writable.
-        Some(extent) if !imported => unsafe { make(context, format, extent, ask, code) },
-        _ => ask.call(),
+        None => unsafe { make(context, format, extent, ask, code) },
+        Some(external) => {
+            // SAFETY: the caller guarantees null or a format.
+            let request = unsafe { request(context, format, extent) };
+            // SAFETY: the caller guarantees the list of `external`, and `code`.
+            unsafe { import(request, external, ask, code) }
+        }
     }
 }
 
@@ -210,6 +221,25 @@ fn texel(format: cl_image_format) -> u64 {
     u64::wrapping_mul(channels, bytes)
 }
 
+/// The request for an image of this size.
+///
+/// # Safety
+/// `format` is null or points to a format.
+unsafe fn request(
+    context: cl_context,
+    format: *const cl_image_format,
+    extent: [usize; 3],
+) -> Request {
+    // SAFETY: the caller guarantees null or a format.
+    let texel = unsafe { format.as_ref() }.map_or(0, |format| texel(*format));
+    let sides = extent.iter().map(|side| *side as u64);
+    Request {
+        context,
+        bytes: sides.fold(texel, u64::saturating_mul),
+        kind: Kind::Array,
+    }
+}
+
 /// Creates an image that has memory of its own, and corrects its claims.
 ///
 /// # Safety
@@ -223,13 +253,7 @@ unsafe fn make(
     code: *mut cl_int,
 ) -> cl_mem {
     // SAFETY: the caller guarantees null or a format.
-    let texel = unsafe { format.as_ref() }.map_or(0, |format| texel(*format));
-    let sides = extent.iter().map(|side| *side as u64);
-    let request = Request {
-        context,
-        bytes: sides.fold(texel, u64::saturating_mul),
-        kind: Kind::Array,
-    };
+    let request = unsafe { request(context, format, extent) };
     let made = opencl::pay(request, ask);
     let object = match made {
         Made::Object(object, 0) => return object,

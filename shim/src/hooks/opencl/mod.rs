@@ -3,4 +3,5 @@
 pub(crate) mod buffer;
 pub(crate) mod image;
 pub(crate) mod info;
+mod properties;
 pub(crate) mod svm;

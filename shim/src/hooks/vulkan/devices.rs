@@ -8,6 +8,8 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use gpuslice_config::words::units::Bytes;
+
 use crate::account::vulkan::Owner;
 use crate::account::{self, Account};
 use crate::answer::device::Device;
@@ -25,6 +27,8 @@ pub(crate) struct Member {
     pub(crate) identity: Identity,
     /// None: the slice could not be read when the device was made.
     pub(crate) entry: Option<Device<'static>>,
+    /// The memory that is charged for the device itself.
+    pub(crate) cost: Bytes,
 }
 
 impl Member {
@@ -52,6 +56,9 @@ pub(crate) struct Functions {
 #[derive(Clone, Copy)]
 pub(crate) struct Body {
     pub(crate) functions: Functions,
+    /// The account that pays for all memory of the device. None: the device has several cards, or its
+    /// account may change.
+    pub(crate) payer: Option<Account>,
     /// The memory types that are charged, one bit each.
     pub(crate) charged: u32,
     /// The cards; None for those that the slice does not limit.
@@ -74,6 +81,17 @@ const TAKEN: usize = 1;
 // SAFETY: a body is written only by the thread that has taken the record, before the handle is
 // published; afterwards it is only read.
 unsafe impl Sync for Record {}
+
+impl Record {
+    /// What is known of the device of a record that is, or was, published.
+    #[inline(always)]
+    fn body(&'static self) -> Option<&'static Body> {
+        let body = self.body.get().cast::<Body>();
+        // SAFETY: the handle was published, so the body is written. It is written again only when
+        // the device is gone, and nobody uses the device then.
+        unsafe { body.as_ref() }
+    }
+}
 
 static RECORDS: [Record; Owner::MOST] = [const {
     Record {
@@ -112,6 +130,11 @@ impl Place {
         }
     }
 
+    /// What is known of the device, which is gone by now or is about to go.
+    pub(crate) fn body(self) -> Option<&'static Body> {
+        self.record()?.body()
+    }
+
     /// Removes the handle, so that another device may have it. The record stays taken.
     pub(crate) fn withdraw(self) {
         if let Some(record) = self.record() {
@@ -143,9 +166,28 @@ pub(crate) fn take() -> Option<Place> {
     u8::try_from(place).ok().map(Place)
 }
 
+impl Body {
+    /// The account that pays for the memory of a device of one card at this moment.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn late_payer(&self) -> Option<Account> {
+        self.members.first()?.as_ref()?.account()
+    }
+}
+
 /// The record of a device. None: the slice does not limit it.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn find(device: VkDevice) -> Option<(Place, &'static Body)> {
+    let first = RECORDS.first()?;
+    // Most processes have one device.
+    if first.handle.load(Ordering::Acquire) == device as usize && device as usize > TAKEN {
+        return Some((Place(0), first.body()?));
+    }
+    find_any(device)
+}
+
+#[inline(never)]
+fn find_any(device: VkDevice) -> Option<(Place, &'static Body)> {
     let device = device as usize;
     if device <= TAKEN {
         return None;
@@ -154,11 +196,7 @@ pub(crate) fn find(device: VkDevice) -> Option<(Place, &'static Body)> {
     let ever = EVER.load(Ordering::Acquire);
     let place = RECORDS.iter().take(ever).position(same)?;
     let record = RECORDS.get(place)?;
-    let body = record.body.get().cast::<Body>();
-    // SAFETY: the handle is published, so the body is written; nobody writes it while the program
-    // uses the device.
-    let body = unsafe { body.as_ref() }?;
-    Some((Place(u8::try_from(place).ok()?), body))
+    Some((Place(u8::try_from(place).ok()?), record.body()?))
 }
 
 /// A function pointer of the driver, by its type.

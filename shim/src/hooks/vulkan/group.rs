@@ -2,7 +2,8 @@
 //! Touches: the ledger, once for each card; the driver, by the call that it is given.
 
 use crate::account::Account;
-use crate::account::vulkan::{self as account, Full, Granted};
+use crate::account::share::{Full, Granted};
+use crate::account::vulkan as account;
 use crate::hooks::vulkan::devices::{Body, MOST_MEMBERS, Place};
 use crate::hooks::vulkan::memory::Request;
 use crate::real::vulkan_abi::{

@@ -6,12 +6,12 @@ use core::ffi::c_void;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::vulkan::{self as account, Full, Granted};
-use crate::account::{Account, sharing};
-use crate::hooks::vulkan::devices::{self, Body, Member};
+use crate::account::share::{self, Full, Granted};
+use crate::account::{Account, sharing, vulkan as account};
+use crate::hooks::vulkan::devices::{self, Body};
 use crate::hooks::vulkan::group;
 use crate::real::functions::Call;
-use crate::real::vulkan::{chained, real};
+use crate::real::vulkan::real;
 use crate::real::vulkan_abi::*;
 
 /// What an allocation asks for.
@@ -52,12 +52,18 @@ pub(crate) unsafe fn allocate(
         // SAFETY: `ask` is the driver's call, which writes its handle to `memory`.
         return unsafe { group::allocate(place, body, request, memory, ask) };
     }
-    let only = body.members.first().and_then(Option::as_ref);
-    let payer = only.and_then(Member::account);
-    let Some(payer) = payer else {
-        return ask();
+    let late;
+    let payer = match &body.payer {
+        Some(payer) => payer,
+        None => {
+            late = body.late_payer();
+            match &late {
+                Some(payer) => payer,
+                None => return ask(),
+            }
+        }
     };
-    let granted = match request.claim(&payer) {
+    let granted = match request.claim(payer) {
         Ok(Some(granted)) => granted,
         Ok(None) => return ask(),
         Err(Full) => return VK_ERROR_OUT_OF_DEVICE_MEMORY,
@@ -66,19 +72,19 @@ pub(crate) unsafe fn allocate(
     if code == VK_SUCCESS {
         // SAFETY: VK_SUCCESS, so the driver has written the handle.
         let made = unsafe { memory.read() };
-        account::keep(&payer, place.owner(0), made, granted, request.bytes);
+        account::keep(payer, place.owner(0), made, granted, request.bytes);
     } else {
-        request.undo(&payer, granted, code);
+        request.undo(payer, granted, code);
     }
     code
 }
 
 impl Request {
     /// Claims the memory on one card. None: it is not counted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn claim(&self, payer: &Account) -> Result<Option<Granted>, Full> {
         match self.import {
-            Some(key) => account::import(payer, key, self.bytes).map(Some),
+            Some(key) => share::import(payer, key, self.bytes).map(Some),
             None => account::claim(payer, self.bytes),
         }
     }
@@ -87,7 +93,7 @@ impl Request {
     #[cold]
     #[inline(never)]
     pub(super) fn undo(&self, payer: &Account, granted: Granted, code: VkResult) {
-        account::undo(payer, granted, self.bytes);
+        granted.undo(payer, self.bytes);
         if code == VK_ERROR_OUT_OF_DEVICE_MEMORY {
             payer.refused_by_driver(self.bytes, Kind::Vmm);
         }
@@ -98,7 +104,7 @@ impl Request {
 ///
 /// # Safety
 /// `info` is valid for vkAllocateMemory.
-#[inline(never)]
+#[inline(always)]
 unsafe fn request(body: &Body, info: *const VkMemoryAllocateInfo) -> Option<Request> {
     // SAFETY: the caller guarantees that `info` is null or valid.
     let info = unsafe { info.as_ref() }?;
@@ -106,43 +112,59 @@ unsafe fn request(body: &Body, info: *const VkMemoryAllocateInfo) -> Option<Requ
     if !is_charged {
         return None;
     }
-    let mut request = Request {
-        bytes: account::paged(info.allocationSize),
+    let request = Request {
+        bytes: share::paged(info.allocationSize),
         members: u32::MAX,
         import: None,
     };
-    let next = info.start.pNext;
-    if next.is_null() {
-        return Some(request);
+    match info.start.pNext.is_null() {
+        true => Some(request),
+        // SAFETY: the caller guarantees the chain.
+        false => unsafe { chained_request(request, info.start.pNext) },
     }
-    let (host, fd, flags) = (
-        structure::IMPORT_MEMORY_HOST_POINTER_INFO,
-        structure::IMPORT_MEMORY_FD_INFO,
-        structure::MEMORY_ALLOCATE_FLAGS_INFO,
-    );
-    // SAFETY: the caller guarantees the chain; structs of a type are of its struct.
-    let host = unsafe { chained::<VkImportMemoryHostPointerInfoEXT>(next, host) };
-    // SAFETY: as above.
-    if host.is_some_and(|it| unsafe { it.read() }.handleType != 0) {
-        // The program's own memory.
-        return None;
-    }
-    // SAFETY: as above.
-    let fd = unsafe { chained::<VkImportMemoryFdInfoKHR>(next, fd) };
-    // SAFETY: as above.
-    let fd = fd.map(|it| unsafe { it.read() });
-    if let Some(fd) = fd.filter(|it| it.handleType != 0) {
-        const DESCRIPTOR: i32 = 1;
-        // SAFETY: a descriptor is no pointer to a handle.
-        let key = unsafe { sharing::key_of_shareable(DESCRIPTOR, fd.fd as usize as *const c_void) };
-        request.import = Some(key?);
-    }
-    // SAFETY: as above.
-    let flags = unsafe { chained::<VkMemoryAllocateFlagsInfo>(next, flags) };
-    // SAFETY: as above.
-    let flags = flags.map(|it| unsafe { it.read() });
-    if let Some(flags) = flags.filter(|it| it.flags & ALLOCATE_DEVICE_MASK != 0) {
-        request.members = flags.deviceMask;
+}
+
+/// The request with what the chain of an allocation adds. None: it is not charged.
+///
+/// # Safety
+/// `next` is the chain of an allocation.
+#[inline(never)]
+unsafe fn chained_request(
+    mut request: Request,
+    mut next: *const VkBaseStructure,
+) -> Option<Request> {
+    // SAFETY: the caller guarantees the chain.
+    while let Some(link) = unsafe { next.as_ref() } {
+        match link.sType {
+            structure::IMPORT_MEMORY_HOST_POINTER_INFO => {
+                let host = next.cast::<VkImportMemoryHostPointerInfoEXT>();
+                // SAFETY: the caller guarantees that structs of a type are of its struct.
+                if unsafe { host.read() }.handleType != 0 {
+                    // The program's own memory.
+                    return None;
+                }
+            }
+            structure::IMPORT_MEMORY_FD_INFO => {
+                // SAFETY: as above.
+                let fd = unsafe { next.cast::<VkImportMemoryFdInfoKHR>().read() };
+                if fd.handleType != 0 {
+                    const DESCRIPTOR: i32 = 1;
+                    let place = fd.fd as usize as *const c_void;
+                    // SAFETY: a descriptor is no pointer to a handle.
+                    let key = unsafe { sharing::key_of_shareable(DESCRIPTOR, place) };
+                    request.import = Some(key?);
+                }
+            }
+            structure::MEMORY_ALLOCATE_FLAGS_INFO => {
+                // SAFETY: as above.
+                let flags = unsafe { next.cast::<VkMemoryAllocateFlagsInfo>().read() };
+                if flags.flags & ALLOCATE_DEVICE_MASK != 0 {
+                    request.members = flags.deviceMask;
+                }
+            }
+            _ => {}
+        }
+        next = link.pNext;
     }
     Some(request)
 }
@@ -162,15 +184,21 @@ pub(crate) unsafe fn free(
     let real = found.and_then(|(_, body)| body.functions.free);
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { real.unwrap_or(call.real)(device, memory, allocator) };
-    match found {
-        Some((place, body)) if body.count > 1 => group::free(place, body, memory, ask),
-        Some((place, _)) => {
-            let record = account::find(place.owner(0), memory);
-            ask();
-            if let Some(record) = record {
-                account::release(record);
-            }
-        }
-        None => ask(),
+    let Some((place, body)) = found else {
+        return ask();
+    };
+    if body.count > 1 {
+        return group::free(place, body, memory, ask);
     }
+    let owner = place.owner(0);
+    if let Some(payer) = &body.payer {
+        let record = account::find_of(payer, owner, memory);
+        ask();
+        return record
+            .into_iter()
+            .for_each(|record| account::release_of(payer, record));
+    }
+    let record = account::find(owner, memory);
+    ask();
+    record.into_iter().for_each(account::release);
 }

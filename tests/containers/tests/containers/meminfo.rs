@@ -296,3 +296,53 @@ fn a_page_outlives_its_daemon_and_doctor_says_that_it_is_old() {
     assert_ne!(before[0], HOST_TOTAL);
     oci.remove(&id);
 }
+
+#[test]
+#[ignore = "make readers: installs node and Java"]
+fn node_and_java_in_a_container_read_the_slice() {
+    if !ready() {
+        return;
+    }
+    let host = Host::with("gb10");
+    let _daemon = Daemon::start(&host);
+    let java = std::fs::canonicalize("/usr/bin/java").expect("tests/setup.sh readers installs it");
+    let java = java.to_str().expect("a path in ASCII").to_owned();
+    let settings = std::fs::read_dir("/etc").expect("/etc");
+    let settings = settings
+        .flatten()
+        .map(|entry| entry.path().display().to_string());
+    let mut settings = settings.filter(|path| path.starts_with("/etc/java-"));
+    let settings = settings.next().expect("Java's settings");
+    for binary in ["runc", "crun"] {
+        let mut oci = Oci::new(&host, binary, "createRuntime");
+        let mut spec = spark("readers");
+        // The image has neither of them: it gets those of this machine.
+        for folder in ["/usr", &settings] {
+            spec.mounts.push((folder.to_owned(), folder.to_owned()));
+        }
+        let id = oci.start(&spec).expect("it starts");
+        let script =
+            "os.totalmem() + ' ' + fs.readFileSync('/proc/meminfo', 'utf8').split('\\n')[0]";
+        let said = oci.exec(&id, &["node", "-p", script]).ok();
+        let (total, line) = said.split_once(' ').expect("two answers");
+        assert_eq!(total, (40 * GIB).to_string(), "{binary}");
+        assert_eq!(
+            line.split_whitespace().nth(1),
+            Some("41943040"),
+            "{binary}: {line}"
+        );
+        let flags = [
+            "-XX:MaxRAMPercentage=50",
+            "-XX:+PrintFlagsFinal",
+            "-version",
+        ];
+        let said = oci.exec(&id, &[&[java.as_str()][..], &flags].concat()).ok();
+        let heap = said.lines().find(|line| line.contains(" MaxHeapSize "));
+        let heap: u64 = heap
+            .and_then(|line| line.split_whitespace().nth(3)?.parse().ok())
+            .unwrap_or_else(|| panic!("no heap: {said}"));
+        assert!(heap.abs_diff(20 * GIB) < 64 * MIB, "{binary}: {heap}");
+        oci.remove(&id);
+        assert_nothing_left(&host);
+    }
+}

@@ -24,7 +24,7 @@ mod units;
 pub use charge::{Kind, Refused, STEP};
 pub use faults::{Faults, Verdict};
 pub use limits::{Limit, NotSet};
-pub use map::{Machine, OpenError, memory_file};
+pub use map::{Machine, OpenError, memory_file, segment_of};
 pub use meminfo::HostMemory;
 pub use query::{ProcessUse, Use};
 pub use scenario::{

@@ -6,10 +6,11 @@
 use crate::faults::Faults;
 use crate::limits;
 use crate::scenario::{Domain, Scenario, ScenarioError};
+use crate::segments::SegmentId;
 use crate::shared::{MAGIC, Shared};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -386,6 +387,16 @@ pub fn memory_file(name: &std::ffi::CStr) -> io::Result<i32> {
         Ok(fd) if fd >= 0 => Ok(fd),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// The segment of a descriptor that the simulated Vulkan driver has exported, and the size of its
+/// memory. The segment's number stands behind the memory.
+#[must_use]
+pub fn segment_of(file: &File) -> Option<(SegmentId, u64)> {
+    let bytes = file.metadata().ok()?.len().checked_sub(8)?;
+    let mut id = [0; 8];
+    file.read_exact_at(&mut id, bytes).ok()?;
+    Some((u64::from_ne_bytes(id), bytes))
 }
 
 fn find_private(name: &str) -> io::Result<Option<PathBuf>> {

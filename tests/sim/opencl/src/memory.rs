@@ -7,9 +7,12 @@ use crate::context::{self, Context};
 use crate::cuda;
 use crate::device::machine;
 use crate::table;
-use gpuslice_sim_machine::{Kind, STEP};
+use gpuslice_sim_machine::{Kind, STEP, SegmentId, segment_of};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +24,9 @@ enum Held {
     Own(Vec<usize>, Kind, u64),
     /// Allocated by libcuda, at this address.
     Cuda(usize),
-    /// Another object's: this is a part of it, or an import.
+    /// Every holder's: memory that another API has exported.
+    Segment(SegmentId),
+    /// Another object's: this is a part of it.
     Nothing,
 }
 
@@ -88,8 +93,22 @@ fn give_back(held: &Held) {
             }
         }
         Held::Cuda(at) => cuda::free(*at),
+        Held::Segment(id) => {
+            machine().inspect(|machine| machine.drop_segment(*id));
+        }
         Held::Nothing => {}
     }
+}
+
+/// Holds the memory behind a descriptor, and takes the descriptor over.
+fn import(descriptor: u64) -> Option<Held> {
+    let descriptor = i32::try_from(descriptor).ok()?;
+    // SAFETY: a descriptor that the program hands over if the import succeeds.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+    let (id, _) = segment_of(&file)?;
+    machine()?.hold_segment(id)?;
+    drop(ManuallyDrop::into_inner(file));
+    Some(Held::Segment(id))
 }
 
 /// A new object in a context, with memory of its own.
@@ -325,8 +344,12 @@ entries! {
 
     146 fn clCreateBufferWithProperties(context: usize, properties: *const u64, flags: u64, size: usize, _host: *mut c_void, code: *mut i32) -> usize {
         if !properties.is_null() && at(properties, 0) == OPAQUE_FD {
+            let Some(held) = import(at(properties, 1)) else {
+                set(code, INVALID_VALUE);
+                return 0;
+            };
             set(code, SUCCESS);
-            return kept(context, 0, flags, BUFFER, size, Held::Nothing);
+            return kept(context, 0, flags, BUFFER, size, held);
         }
         made(context, flags, BUFFER, size, code)
     }

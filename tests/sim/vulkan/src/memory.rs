@@ -6,7 +6,7 @@ use crate::device::{Device, device};
 use crate::instance::PhysicalDevice;
 use ash::vk;
 use ash::vk::Handle;
-use gpuslice_sim_machine::{Kind, SegmentId};
+use gpuslice_sim_machine::{Kind, SegmentId, segment_of};
 use std::ffi::c_void;
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -148,7 +148,7 @@ fn allocate(
     if let Some(fd) = wishes.import {
         // SAFETY: a successful import takes the descriptor over.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
-        let (id, bytes) = segment(&file).ok_or(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)?;
+        let (id, bytes) = segment_of(&file).ok_or(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)?;
         let (domain, _) = card.machine.hold_segment(id).ok_or(no_room)?;
         memory.bytes = bytes;
         memory.paid = vec![(domain, Paid::Segment(id))];
@@ -175,14 +175,6 @@ fn allocate(
         memory.paid.push((card.domain, paid));
     }
     Ok(memory)
-}
-
-/// The segment of an exported descriptor, and the size of its memory.
-fn segment(file: &File) -> Option<(SegmentId, u64)> {
-    let bytes = file.metadata().ok()?.len().checked_sub(8)?;
-    let mut id = [0; 8];
-    file.read_exact_at(&mut id, bytes).ok()?;
-    Some((u64::from_ne_bytes(id), bytes))
 }
 
 pub(crate) unsafe extern "C" fn vkAllocateMemory(

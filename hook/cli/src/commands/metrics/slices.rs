@@ -100,6 +100,9 @@ fn add_slice(samples: &mut Samples, slice: &SliceStatus, labels: Labels, indexes
         samples.add(&family::PROMISE, &own, promise.budget);
         samples.add(&family::PROMISE_UNUSED, &own, promise.unused);
     }
+    if let Some(age) = slice.page_age {
+        samples.add(&family::PAGE_AGE, &own, age.as_secs_f64());
+    }
     for device in &slice.devices {
         add_share(samples, slice.fence, device, labels.clone(), indexes);
     }

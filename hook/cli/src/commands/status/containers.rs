@@ -126,6 +126,8 @@ pub(super) struct Files {
     pub(super) ledger: PathBuf,
     /// The promise; None on a GPU with memory of its own.
     pub(super) promise: Option<PathBuf>,
+    /// The meminfo page, if the slice has one.
+    pub(super) page: PathBuf,
 }
 
 /// Returns the slices of running containers, and the records that cannot be read. Both lists are
@@ -174,6 +176,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
         files: Files {
             ledger: places.ledger_file(&record.slice),
             promise,
+            page: places.page(&record.slice),
         },
         sealed: besides
             .sealed()

@@ -14,6 +14,7 @@ use crate::runs::run_dir;
 use gpuslice_config::slice::{self, Slice, Total};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::slices::meminfo_page;
 use listed::{ListedSlice, ReadSlice, find};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -164,6 +165,12 @@ impl Look<'_> {
         status.name = slice.name.as_str().to_owned();
         let meminfo = run_dir::hosts_meminfo(&slice);
         status.meminfo = meminfo.filter(|_| rights == User::own());
+        let page = match there {
+            Some(there) => Some(there.page.clone()),
+            None => run_dir::page(&found.file),
+        };
+        status.page_age =
+            page.and_then(|page| with_rights_of(rights, || meminfo_page::age(&page).ok()));
         status.enforce = Some(slice.enforce);
         status.total = Some(match slice.total {
             Total::Slice => "slice",

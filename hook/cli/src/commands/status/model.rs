@@ -10,6 +10,7 @@ use gpuslice_host::slices::pod::Pod;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -64,6 +65,9 @@ pub(crate) struct SliceStatus {
     /// The meminfo file that the slice names, if it belongs to this user.
     #[serde(skip)]
     pub(crate) meminfo: Option<PathBuf>,
+    /// How long ago the slice's meminfo page was written; None if it has no page.
+    #[serde(skip)]
+    pub(crate) page_age: Option<Duration>,
 }
 
 /// The mechanism that holds a slice's limit.

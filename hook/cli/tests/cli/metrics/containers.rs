@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 
 const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 
-fn member(id: &str, process: &Child, no_slice: Option<&str>) -> Member {
+pub(super) fn member(id: &str, process: &Child, no_slice: Option<&str>) -> Member {
     Member {
         id: id.to_owned(),
         name: format!("team/web/{id}"),
@@ -32,7 +32,7 @@ fn member(id: &str, process: &Child, no_slice: Option<&str>) -> Member {
 }
 
 /// Records a slice of containers, with the files that the hook makes. A named one is a claim's.
-fn record(places: &HostPaths, slice: &str, shared: bool, containers: Vec<Member>) {
+pub(super) fn record(places: &HostPaths, slice: &str, shared: bool, containers: Vec<Member>) {
     let first = containers[0].id.clone();
     let registry = Registry::lock(places).unwrap();
     let record = SliceRecord {

@@ -8,6 +8,7 @@ mod hostile;
 mod monitoring;
 mod names;
 mod output;
+mod pages;
 mod prometheus;
 mod scale;
 

@@ -156,3 +156,40 @@ fn every_pool_of_a_program_that_has_thousands_is_counted() {
     );
     assert_eq!(worker.code(&format!("from 2 0 {}", 4 * GIB)), OUT_OF_MEMORY);
 }
+
+#[test]
+fn idle_memory_serves_every_other_request_of_its_process() {
+    let takes = [
+        format!("alloc 1 {GIB}"),
+        format!("create 1 {GIB}"),
+        format!("managed 1 {GIB}"),
+        // Elements of 16 bytes.
+        "array 1 8192 8192".to_owned(),
+    ];
+    for (kind, takes) in KINDS
+        .iter()
+        .flat_map(|kind| takes.iter().map(move |it| (kind, it)))
+    {
+        let slice = Counted::new("rtx3090", 2 * CONTEXT + GIB + GIB / 2);
+        let mut worker = kind.worker(&slice);
+        let mut other = slice.worker();
+        // Another process does not get it.
+        assert_eq!(other.code(takes), OUT_OF_MEMORY, "{takes}");
+        assert_eq!(slice.counted(), 2 * CONTEXT + GIB, "{takes}");
+        worker.must(takes);
+        assert_eq!(slice.counted(), 2 * CONTEXT + GIB, "{takes}");
+        assert_eq!(other.free(), GIB / 2, "{takes}");
+    }
+}
+
+#[test]
+fn a_request_that_no_idle_memory_can_serve_is_refused_once() {
+    for kind in KINDS {
+        let slice = Counted::new("rtx3090", CONTEXT + GIB + GIB / 2);
+        let mut worker = kind.worker(&slice);
+        assert_eq!(worker.code(&format!("alloc 1 {}", 2 * GIB)), OUT_OF_MEMORY);
+        assert_eq!(slice.refusals().count, 1);
+        // What was idle has been returned all the same.
+        assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
+    }
+}

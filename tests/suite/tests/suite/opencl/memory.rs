@@ -124,6 +124,29 @@ fn opencl_has_the_room_that_cuda_leaves() {
 }
 
 #[test]
+fn memory_that_cuda_keeps_unused_is_available_to_opencl() {
+    for (kind, _, _) in KINDS {
+        let slice = Counted::new("rtx3090", 2 * GIB);
+        let operations = [
+            format!("keep 0 {GIB}"),
+            "used".into(),
+            format!("{kind} 0 {GIB}"),
+            "used".into(),
+        ];
+        let said = lines(&slice, "libOpenCL.so.1", &operations);
+        let expected = [
+            used(CONTEXT),
+            "keep 0".to_owned(),
+            used(CONTEXT + GIB),
+            format!("{kind} 0"),
+            used(CONTEXT + GIB),
+        ];
+        assert_eq!(said, expected);
+        assert_eq!(slice.refusals().count, 0, "{kind}");
+    }
+}
+
+#[test]
 fn memory_stays_counted_while_a_part_of_it_lives() {
     let slice = Counted::new("rtx3090", GIB);
     let operations = [
@@ -162,14 +185,6 @@ fn memory_stays_counted_while_a_part_of_it_lives() {
         &*free,
     ];
     assert_eq!(said, expected);
-}
-
-#[test]
-fn imported_memory_is_the_exporters() {
-    let slice = Counted::new("rtx3090", GIB);
-    let operations = [format!("import 0 {}", 8 * GIB), "used".into()];
-    let said = lines(&slice, "libOpenCL.so.1", &operations);
-    assert_eq!(said, ["import 0".to_owned(), used(CONTEXT)]);
 }
 
 #[test]

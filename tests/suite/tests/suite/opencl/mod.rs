@@ -39,3 +39,9 @@ fn client() -> PathBuf {
 pub(crate) fn worker(slice: &Counted, from: &str) -> Worker {
     Worker::start(on_the_card(slice.run(client())).arg(from))
 }
+
+/// Like [`worker`], with a context of all devices.
+pub(crate) fn worker_of_all(slice: &Counted, from: &str) -> Worker {
+    let run = on_the_card(slice.run(client())).env("OPENCL_ALL_DEVICES", "1");
+    Worker::start(run.arg(from))
+}

@@ -17,11 +17,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-const LIMIT: u64 = 40 * GIB;
+pub(super) const LIMIT: u64 = 40 * GIB;
 /// The simulated GB10's.
 const HOST_TOTAL: u64 = 127_600_748 << 10;
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     // SAFETY: takes nothing.
     unsafe { libc::geteuid() == 0 }
 }
@@ -54,7 +54,7 @@ fn readers() -> Vec<(&'static str, Vec<PathBuf>)> {
     ]
 }
 
-fn run(machine: &Machine, options: &[&str]) -> Run {
+pub(super) fn run(machine: &Machine, options: &[&str]) -> Run {
     let run = machine.place(Run::new(place::gpuslice()));
     run.args(["run", "--sim", "gb10", "--memory", "40GiB"])
         .args(options)
@@ -301,6 +301,23 @@ fn the_page_is_read_only_for_programs_and_new_each_second() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(std::fs::read_to_string(&page).unwrap(), before);
+}
+
+#[test]
+fn the_page_follows_a_resize() {
+    if !is_root() {
+        return;
+    }
+    let mut run = Mounted::new(&["--name", "page-resized"]);
+    run.worker.must("alloc 0 1073741824");
+    for (size, limit) in [("60GiB", 60 * GIB), ("20GiB", 20 * GIB), ("40GiB", LIMIT)] {
+        let resize = Run::new(place::gpuslice()).args(["resize", "page-resized", size]);
+        let answer = resize.answer();
+        assert_eq!(answer.end, "exit 0", "{answer:?}");
+        let (said, time) = run.agree(Instant::now(), size);
+        assert_eq!((said.total, run.page().total.get()), (limit, limit));
+        eprintln!("{size}: the page followed within {time:?}");
+    }
 }
 
 #[test]

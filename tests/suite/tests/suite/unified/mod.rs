@@ -4,6 +4,7 @@
 mod basics;
 mod host;
 mod meminfo_mounted;
+mod meminfo_readers;
 mod meminfo_shown;
 mod mounted;
 mod promises;

@@ -188,3 +188,41 @@ fn each_card_of_a_group_pays_for_its_own_memory() {
     vulkan.must("shut 0");
     assert_eq!((used(&slice), slice.counted()), (vec![0, 0], 0));
 }
+
+#[test]
+fn memory_that_cuda_keeps_unused_is_available_to_vulkan() {
+    for (scenario, way) in MACHINES
+        .into_iter()
+        .flat_map(|it| WAYS.map(|way| (it, way)))
+    {
+        let slice = Counted::new(scenario, 3 * GIB);
+        let mut vulkan = opened(&slice, way);
+        vulkan.must("cuda");
+        let context = slice.counted();
+        vulkan.must(&format!("keep {}", 2 * GIB));
+        holds(&slice, context + 2 * GIB);
+        assert_eq!(take(&mut vulkan, 1, 2 * GIB), 0, "{scenario} {way:?}");
+        holds(&slice, context + 2 * GIB);
+        assert_eq!(slice.refusals().count, 0);
+        // Memory in use stays: only the rest is kept by the pool now.
+        vulkan.must(&format!("keep {}", 256 * MIB));
+        assert_eq!(take(&mut vulkan, 2, GIB), NO_ROOM);
+        assert_eq!(slice.refusals().count, 1);
+        holds(&slice, context + 2 * GIB);
+        vulkan.must("free 1");
+        holds(&slice, context);
+    }
+}
+
+#[test]
+fn a_group_of_cards_gets_what_cuda_keeps_on_one_of_them() {
+    let slice = Counted::of_devices("2xrtx3090", &json!({"memory": 2 * GIB}), 2);
+    let mut vulkan = client(slice.run(env!("CARGO_BIN_EXE_client-vulkan")), Way::Loader);
+    vulkan.must("open 0 0 2");
+    vulkan.must("cuda");
+    let context = slice.counted();
+    vulkan.must(&format!("keep {GIB}"));
+    vulkan.must(&format!("take 1 {} 0 0 1 3", GIB + GIB / 2));
+    assert_eq!(slice.counted(), context + 3 * GIB);
+    assert_eq!(slice.refusals().count, 0);
+}

@@ -1,8 +1,10 @@
 //! Memory that one process exports and another imports: the exporter pays while it holds it.
 
 use super::{MIB, NO_ROOM, Way, opened, take};
+use crate::opencl;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, Worker};
+use serde_json::json;
 
 const EACH: u64 = 512 * MIB;
 
@@ -63,4 +65,102 @@ fn memory_from_outside_the_slice_is_charged_to_its_vulkan_importer() {
         assert_eq!(code, if number < 2 { 0 } else { NO_ROOM }, "{number}");
     }
     assert_eq!(slice.counted(), GIB);
+}
+
+#[test]
+fn an_import_that_is_charged_gets_what_cuda_keeps() {
+    let slice = Counted::new("rtx3090", 2 * GIB);
+    let outside = gpuslice_suite::run::Run::new(env!("CARGO_BIN_EXE_client-vulkan"));
+    let mut neighbour = super::client(slice.machine().place(outside), Way::Loader);
+    neighbour.must("open 0 0 1");
+    assert_eq!(take(&mut neighbour, 0, GIB), 0);
+    let (pid, descriptor) = (neighbour.pid(), export(&mut neighbour, 0));
+    let mut importer = opened(&slice, Way::Loader);
+    importer.must("cuda");
+    let context = slice.counted();
+    importer.must(&format!("keep {GIB}"));
+    importer.must(&format!("import 0 {GIB} 0 {pid} {descriptor}"));
+    assert_eq!(slice.counted(), context + GIB);
+}
+
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
+const OPENCL_NO_ROOM: i32 = -4;
+
+#[test]
+fn an_import_of_opencl_is_charged_when_its_exporter_has_let_go() {
+    for (from, killed) in [("libOpenCL.so.1", false), ("icd", true)] {
+        let slice = Counted::new("rtx3090", GIB);
+        let mut exporter = opened(&slice, Way::Loader);
+        let mut importer = opencl::worker(&slice, from);
+        assert_eq!(take(&mut exporter, 1, EACH), 0);
+        let (pid, descriptor) = (exporter.pid(), export(&mut exporter, 1));
+        importer.must(&format!("import 0 {EACH} {pid} {descriptor}"));
+        assert_eq!(slice.held(), EACH);
+        assert_eq!(super::seen(&mut exporter).free, GIB - EACH);
+        match killed {
+            false => exporter.must("free 1"),
+            true => {
+                exporter.kill();
+                slice.buried(1);
+            }
+        }
+        // The importer pays now.
+        assert_eq!(slice.held(), EACH);
+        let mut other = opened(&slice, Way::Direct);
+        assert_eq!(super::seen(&mut other).free, GIB - EACH);
+        importer.must(&format!("buffer 1 {EACH}"));
+        assert_eq!(importer.code(&format!("buffer 2 {MIB}")), OPENCL_NO_ROOM);
+        importer.must("release 1");
+        importer.must("release 0");
+        assert_eq!((slice.held(), super::seen(&mut other).free), (0, GIB));
+    }
+}
+
+#[test]
+fn memory_from_outside_the_slice_is_charged_to_its_opencl_importer() {
+    let slice = Counted::new("rtx3090", GIB);
+    let outside = gpuslice_suite::run::Run::new(env!("CARGO_BIN_EXE_client-vulkan"));
+    let mut neighbour = super::client(slice.machine().place(outside), Way::Loader);
+    neighbour.must("open 0 0 1");
+    let mut importer = opencl::worker(&slice, "icd");
+    let mut beside = opened(&slice, Way::Loader);
+    for number in 0..3 {
+        assert_eq!(take(&mut neighbour, number, EACH), 0);
+        let (pid, descriptor) = (neighbour.pid(), export(&mut neighbour, number));
+        let code = importer.code(&format!("import {number} {EACH} {pid} {descriptor}"));
+        let expected = if number < 2 { 0 } else { OPENCL_NO_ROOM };
+        assert_eq!(code, expected, "{number}");
+    }
+    assert_eq!(super::seen(&mut beside).free, 0);
+    // A descriptor that is nobody's memory is the driver's error, and nothing stays charged.
+    importer.must("release 0");
+    assert_eq!(
+        importer.code(&format!("import 0 {EACH} {} 0", importer.pid())),
+        -30
+    );
+    assert_eq!(super::seen(&mut beside).free, EACH);
+}
+
+#[test]
+fn an_import_for_several_devices_is_charged_where_its_exporter_has_it() {
+    let slice = Counted::of_devices("2xrtx3090", &json!({"memory": GIB}), 2);
+    let run = slice.run(env!("CARGO_BIN_EXE_client-vulkan"));
+    let mut exporter = super::client(run, Way::Loader);
+    exporter.must("open 0 1 1");
+    exporter.must(&format!("take 1 {EACH} 0 1 1 0"));
+    let (pid, descriptor) = (exporter.pid(), export(&mut exporter, 1));
+    let mut importer = opencl::worker_of_all(&slice, "icd");
+    importer.must(&format!("import-all 0 {EACH} {pid} {descriptor}"));
+    let free = |client: &mut Worker| {
+        [0, 1].map(|card| {
+            let heaps = super::heaps_of(client, card);
+            let local = heaps.iter().filter(|heap| heap.is_local);
+            local.map(|heap| heap.budget - heap.usage).sum::<u64>()
+        })
+    };
+    assert_eq!(free(&mut exporter), [GIB, GIB - EACH]);
+    exporter.must("free 1");
+    assert_eq!(free(&mut exporter), [GIB, GIB - EACH]);
+    importer.must("release 0");
+    assert_eq!(free(&mut exporter), [GIB, GIB]);
 }

@@ -4,19 +4,20 @@
 //! it is given, and to be told of an object's end.
 //! Law: memory is claimed before the driver is called. No value with a destructor is alive then.
 
+pub(crate) mod imports;
+
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
 use gpuslice_config::ledger::{Kind, rounded, stepped};
 use gpuslice_config::words::units::Bytes;
 
-use super::{Account, Outcome};
-use crate::account;
+use crate::account::{self, Account, Outcome};
 use crate::answer::opencl::{self, Room};
 use crate::log::counters;
 use crate::real::copies::CopyId;
 use crate::real::opencl::{
-    CL_SUCCESS, cl_context, cl_device_id, cl_mem, clReleaseMemObject,
+    CL_SUCCESS, Destructor, cl_context, cl_device_id, cl_mem, clReleaseMemObject,
     clSetMemObjectDestructorCallback,
 };
 use crate::slice;
@@ -167,7 +168,11 @@ fn bit(place: usize) -> u64 {
 fn claim(devices: &[cl_device_id], request: Request, bytes: Bytes) -> Option<u64> {
     let mut granted = 0;
     for (place, account) in accounts(devices).enumerate() {
-        match account.try_claim(bytes, request.kind) {
+        let outcome = match account.try_claim(bytes, request.kind) {
+            Outcome::Refused(refusal) => account.claim_trimmed(bytes, bytes, request.kind, refusal),
+            outcome => outcome,
+        };
+        match outcome {
             Outcome::Granted => granted |= bit(place),
             Outcome::Uncounted => {}
             Outcome::Refused(refusal) => {
@@ -188,14 +193,18 @@ fn claim(devices: &[cl_device_id], request: Request, bytes: Bytes) -> Option<u64
 /// releases its memory then.
 #[inline(never)]
 pub(crate) fn follow(object: cl_mem, records: usize) {
-    if records == 0 {
-        return;
+    if records != 0 {
+        report_end(object, gone, records);
     }
+}
+
+/// Asks the driver to call a function at the end of a memory object.
+fn report_end(object: cl_mem, call: Destructor, data: usize) {
     let asked = clSetMemObjectDestructorCallback::real().is_some_and(|ask| {
-        let records = core::ptr::without_provenance_mut(records);
+        let data = core::ptr::without_provenance_mut(data);
         // SAFETY: clSetMemObjectDestructorCallback's contract: a live object; the function is never
         // unloaded.
-        unsafe { ask(object, gone, records) == CL_SUCCESS }
+        unsafe { ask(object, call, data) == CL_SUCCESS }
     });
     if !asked {
         counters::UNCOUNTED.warn_text(
