@@ -10,7 +10,7 @@ SHIM := -p gpuslice-shim
 REST := --workspace --exclude gpuslice-shim
 
 .DEFAULT_GOAL := build
-.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law guard limits check check-all check-flaky format clippy loom miri docs deny bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
+.PHONY: help build sim clients containers demo test engines loaders hostile soak branches law guard limits check check-all check-flaky format clippy loom miri docs deny report bench fuzz readers gpu-kit goldens dist packages-test release-check install install-sim uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,8 +147,11 @@ deny:
 	@tests/setup.sh deny
 	$(TARGET)/tools/bin/cargo-deny --offline --locked check bans licenses sources
 
-bench: build containers ## what a query, a process and a container start cost with and without gpuslice
-	$(CARGO) bench --locked -p gpuslice-bench -p gpuslice-containers
+report: build containers ## what gpuslice costs, as a page in target/report (REPORT=quick, REPORT_SECTIONS="query alloc", PEER=/path/to/other.so PEER_ENV="NAME=VALUE ...")
+	$(CARGO) run --quiet --locked -p gpuslice-report
+
+bench: build ## what parts cost by themselves: the ledger, the commands for the page cache
+	$(CARGO) bench --locked -p gpuslice-bench
 
 readers: build clients containers ## that node and Java see a slice's memory too (installs both)
 	tests/setup.sh readers

@@ -1,6 +1,6 @@
-/* What the library adds to a Vulkan allocation and its free, with a driver that answers at once.
- * Usage: tests/bench/vulkan.sh, which builds this file twice: as that driver (-DSTUB), and as the
- * program that opens it as ncnn does, and prints the nanoseconds of processor time of one pair. */
+/* What the library adds to a Vulkan allocation and its free, with a driver that answers at once. The file
+ * is built twice: as that driver (-DSTUB), and as the program that opens it as ncnn does, and prints the
+ * nanoseconds of processor time of one pair. Usage: vulkan DRIVER PAIRS */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

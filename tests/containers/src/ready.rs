@@ -15,15 +15,8 @@ pub fn ready() -> bool {
     static READY: OnceLock<bool> = OnceLock::new();
     *READY.get_or_init(|| match obstacle() {
         None => {
-            for (path, by) in [
-                (place::target().join("release/gpuslice-hook"), "make"),
-                (place::roots().join("made"), "tests/containers/setup.sh"),
-            ] {
-                assert!(
-                    path.exists(),
-                    "{} is not there: run {by} first",
-                    path.display()
-                );
+            if let Some(missing) = missing_step() {
+                panic!("{missing}");
             }
             true
         }
@@ -36,8 +29,20 @@ pub fn ready() -> bool {
     })
 }
 
+/// The build step without which no container can be started here.
+#[must_use]
+pub fn missing_step() -> Option<String> {
+    let steps = [
+        (place::target().join("release/gpuslice-hook"), "make"),
+        (place::roots().join("made"), "tests/containers/setup.sh"),
+    ];
+    let (path, by) = steps.iter().find(|(path, _)| !path.exists())?;
+    Some(format!("{} is not there: run {by} first", path.display()))
+}
+
 /// The reason for which this machine cannot start containers.
-fn obstacle() -> Option<String> {
+#[must_use]
+pub fn obstacle() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uid = status.lines().find(|line| line.starts_with("Uid:"));
     if uid.and_then(|line| line.split_whitespace().nth(2)) != Some("0") {

@@ -1,5 +1,5 @@
 //! What `gpuslice status` costs, as a number of reads: it does not grow faster than the number of
-//! slices and processes, and each costs little. `tests/bench/benches/status.rs` measures the time.
+//! slices and processes, and each costs little. `make report REPORT_SECTIONS=status` measures the time.
 //! Touches: a pid namespace of its own, in which no other test's processes are.
 
 use super::status::HERE;
