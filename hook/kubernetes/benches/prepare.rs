@@ -12,6 +12,8 @@
     reason = "the modules are those of the tests, and a bench that cannot be set up has failed"
 )]
 
+#[path = "../tests/dra/api_reports.rs"]
+mod api_reports;
 #[path = "../tests/dra/api_server.rs"]
 mod api_server;
 #[path = "../tests/dra/claims.rs"]
@@ -22,6 +24,8 @@ mod driver;
 mod http_server;
 #[path = "../tests/dra/kubelet.rs"]
 mod kubelet;
+#[path = "../tests/dra/request.rs"]
+mod request;
 #[path = "../tests/dra/rules.rs"]
 mod rules;
 

@@ -10,6 +10,7 @@
 //! 4. The kubelet passes the CDI device on to the engine, which runs the hook. The hook makes the
 //!    slice and enforces it.
 //! 5. [`ready`] stops 1 and 2 where 4 would not happen.
+//! 6. [`report`] writes what the slice then does into the claim's status and the pod's events.
 
 pub mod api;
 pub mod base;
@@ -18,4 +19,5 @@ pub mod kubelet;
 pub mod nri;
 pub mod publish;
 pub mod ready;
+pub mod report;
 pub mod serve;

@@ -3,13 +3,16 @@
 
 use crate::api::Cluster;
 use crate::base::settings::Settings;
-use crate::base::{files, log, names};
+use crate::base::{log, names};
 use crate::kubelet::plugin::Plugin;
 use crate::kubelet::registration::Registration;
 use crate::kubelet::server;
 use crate::publish::keep::Keeper;
 use crate::ready::state::State;
+use crate::report::events::Events;
+use crate::report::statuses::Statuses;
 use anyhow::Context;
+use gpuslice_host::base::files;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
@@ -40,7 +43,10 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
         state: Arc::clone(&state),
         wake: Arc::clone(&wake),
         published: published.clone(),
+        pressure: watch::Sender::default(),
     };
+    let statuses = Statuses::new(Arc::clone(&settings), cluster.clone());
+    let events = Events::new(Arc::clone(&settings), cluster.clone());
     let plugin = Plugin {
         settings: Arc::clone(&settings),
         cluster,
@@ -52,6 +58,9 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     let listener = listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
     tokio::spawn(server::serve(listener, Arc::new(plugin)));
     tokio::spawn(keeper.clone().keep());
+    tokio::spawn(keeper.clone().watch_guard());
+    tokio::spawn(statuses.keep());
+    tokio::spawn(events.keep());
     tokio::spawn(keeper.watch());
     let mut end = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
     let [terminate, interrupt] = &mut end;

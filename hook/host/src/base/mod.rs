@@ -1,8 +1,9 @@
-//! Paths, times, bounded reads, system calls, ELF files and the library's release.
+//! Paths, times, bounded reads, replaced files, system calls, ELF files and the library's release.
 //! Touches: files and mounts that the caller names.
 
 pub mod clock;
 pub mod elf;
+pub mod files;
 pub mod ledger_room;
 pub mod library;
 pub mod own_mounts;

@@ -7,6 +7,7 @@ pub mod store;
 pub mod syslog;
 
 use crate::base::clock;
+use crate::machine::pod::Pod;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
@@ -122,6 +123,9 @@ pub struct Event {
     /// The container's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// The container's place in Kubernetes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
     /// Whether the GPUs are simulated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
@@ -152,6 +156,9 @@ pub struct Event {
     /// The slice's devices, at its start and its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceUse>,
+    /// The requests of a container that its slice cannot honour, at its start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unhonoured: Vec<String>,
     /// The event as a sentence.
     #[serde(default)]
     pub message: String,

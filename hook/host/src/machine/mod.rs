@@ -1,12 +1,14 @@
-//! Describes this machine: its GPUs, its operator's policy, its processes.
-//! Touches: /run/gpuslice/devices.json, /etc/gpuslice/config.toml, /proc and the cgroups, by reading
-//! them.
+//! Describes this machine: its GPUs, its operator's policy, its processes, its guard.
+//! Touches: /run/gpuslice/devices.json and guard.json, /etc/gpuslice/config.toml, /proc and the
+//! cgroups, by reading them.
 
 pub mod cgroups;
 pub mod devices;
 pub mod dialects;
 pub mod environment;
+pub mod guard;
 pub mod meminfo;
+pub mod pod;
 pub mod policy;
 pub mod process;
 

@@ -75,6 +75,7 @@ fn end(record: &SliceRecord, member: &Member, devices: &[DeviceUse]) -> Event {
     let event = Event {
         pid: Some(member.owner.pid),
         container: Some(member.id.clone()),
+        pod: member.pod.clone(),
         started: started.map(clock::rfc3339_ms),
         duration,
         ..Event::now(EventKind::End, &member.name, message)

@@ -2,10 +2,11 @@
 //! no runtime deleted.
 //! Touches: /run/gpuslice, /proc, the event file and the host's log. Law: the kernel, not we, decides which process is dead.
 
+use crate::base::files;
 use crate::base::paths::HostPaths;
 use crate::machine::process::Life;
 use crate::slices::ended::Ends;
-use crate::slices::records::{Damaged, Member, NEW, Registry, RegistryError, SliceRecord, survey};
+use crate::slices::records::{Damaged, Member, Registry, RegistryError, SliceRecord, survey};
 use crate::slices::removal::{self, HostError};
 use crate::slices::{liveness, tenants};
 use std::fs;
@@ -184,7 +185,10 @@ pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collecte
     // A hook was killed while it wrote a record. The lock keeps other writers out.
     for name in listed(&paths.slices()) {
         let path = paths.slices().join(name);
-        if path.extension().is_some_and(|extension| extension == NEW) {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == files::NEW)
+        {
             removal::remove_file(&path)?;
         }
     }

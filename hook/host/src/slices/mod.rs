@@ -3,11 +3,11 @@
 
 pub mod admission;
 pub mod ended;
+pub mod figures;
 pub mod gc;
 pub mod host_state;
 pub mod liveness;
 pub mod meminfo_page;
-pub mod pod;
 pub mod records;
 pub mod removal;
 pub mod resized;

@@ -4,9 +4,9 @@
 //! of them. It is replaced as a whole. So no resource is left without a record.
 
 use crate::base::paths::HostPaths;
-use crate::base::{read, sys};
+use crate::base::{files, read, sys};
+use crate::machine::pod::Pod;
 use crate::machine::process::InitProcess;
-use crate::slices::pod::Pod;
 use crate::slices::removal::HostError;
 use crate::slices::{run_folder, tenants};
 use gpuslice_config::words::device::DeviceUuid;
@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -254,9 +254,8 @@ impl<'a> Registry<'a> {
     /// When it cannot be written; the old one is then still there.
     pub fn write(&self, record: &SliceRecord) -> Result<(), RegistryError> {
         let path = self.paths.slice(&record.slice);
-        let new = path.with_extension(NEW);
         let text = serde_json::to_vec(record).unwrap_or_default();
-        let written = replace(&new, &path, &text);
+        let written = files::replace(&path, &text, 0o600);
         written.map_err(failed("write", &path))?;
         // Runs of other users cannot read the record itself, so it is also published among the
         // tenants. An error is ignored: a user who fills the tenants' folder must not be able to
@@ -274,17 +273,9 @@ impl<'a> Registry<'a> {
     pub fn remove(&self, slice: &str) -> Result<(), RegistryError> {
         let path = self.paths.slice(slice);
         let _ = tenants::withdraw(self.paths, slice);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &path)(error))
-            }
-            _ => Ok(()),
-        }
+        files::remove(&path).map_err(failed("remove", &path))
     }
 }
-
-/// The extension of a record's file until it is complete.
-pub const NEW: &str = "new";
 
 /// All slices, by their files, without the lock: a snapshot of one moment.
 ///
@@ -355,15 +346,6 @@ fn wait_for(mut file: File, path: &Path, patience: Duration) -> Result<Flock<Fil
         thread::sleep(pause);
         pause = pause.saturating_mul(2).min(Duration::from_millis(2));
     }
-}
-
-fn replace(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = sys::make(new, OFlag::O_WRONLY | OFlag::O_TRUNC, 0o600)?;
-    let replaced = file.write_all(text).and_then(|()| fs::rename(new, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(new);
-    }
-    replaced
 }
 
 mod some_bytes {

@@ -2,6 +2,8 @@
 //! Touches: the API server; the pod's credentials or a kubeconfig, by reading them.
 //! Law: no request waits longer than [`PATIENCE`]. The kubelet waits for the driver meanwhile.
 
+mod reports;
+
 use crate::base::settings::{DRIVER, Settings};
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Node;

@@ -1,7 +1,6 @@
-//! Settings, names, quantities, files and log lines.
-//! Touches: files that the caller names, standard error.
+//! Settings, names, quantities and log lines.
+//! Touches: standard error.
 
-pub mod files;
 pub mod log;
 pub mod names;
 pub mod quantity;

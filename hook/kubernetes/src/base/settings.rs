@@ -4,6 +4,7 @@
 use clap::{Args, Parser, Subcommand};
 use gpuslice_host::base::paths::HostPaths;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The name of the driver, of its DeviceClass and of its sockets.
 pub const DRIVER: &str = "gpuslice.io";
@@ -43,6 +44,10 @@ pub struct Settings {
     /// The host's root, as this process sees it
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub host_root: PathBuf,
+
+    /// The shortest time between two writes of a claim's status.devices; 0 writes none
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub status_seconds: u64,
 
     /// A kubeconfig [default: the credentials of the pod]
     #[arg(long, value_name = "FILE")]
@@ -90,6 +95,19 @@ impl Settings {
     #[must_use]
     pub fn on_host(&self, path: &Path) -> PathBuf {
         self.host_root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The shortest time between two writes of a claim's status; None if none is written.
+    #[must_use]
+    pub fn status_every(&self) -> Option<Duration> {
+        let every = Duration::from_secs(self.status_seconds);
+        (every > Duration::ZERO).then_some(every)
+    }
+
+    /// The file with the place up to which events of the host were posted.
+    #[must_use]
+    pub fn events_place(&self) -> PathBuf {
+        self.folder().join("events-place")
     }
 
     /// The folder of this driver's socket, and of the state that the readiness probe reads.

@@ -5,7 +5,7 @@ use crate::base::names::Uid;
 use crate::claims::allocation::Share;
 use crate::claims::gpu::{Access, OWN};
 use gpuslice_config::words::device::DeviceUuid;
-use gpuslice_host::engine::hook_arguments::NAME;
+use gpuslice_host::engine::hook_arguments::{MEMORY, NAME};
 use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -55,15 +55,19 @@ pub struct Granted {
     pub access: Access,
 }
 
-/// The text of the file.
+/// The options of the hook by which [`super::prepared`] finds the claims of a node again.
+pub(super) const SLICE: &str = "--slice";
+pub(super) const CLAIM: &str = "--claim";
+
+/// The text of the file. `name` is the claim's, with its namespace.
 #[must_use]
-pub fn text(claim: &Uid, granted: &[Granted], hook: &Path) -> String {
+pub fn text(claim: &Uid, name: &str, granted: &[Granted], hook: &Path) -> String {
     let devices: Vec<Value> = granted
         .iter()
         .map(|one| {
             json!({
                 "name": device(claim, &one.share),
-                "containerEdits": edits(claim, one, hook),
+                "containerEdits": edits(claim, name, one, hook),
             })
         })
         .collect();
@@ -71,7 +75,7 @@ pub fn text(claim: &Uid, granted: &[Granted], hook: &Path) -> String {
     format!("{spec:#}\n")
 }
 
-fn edits(claim: &Uid, granted: &Granted, hook: &Path) -> Value {
+fn edits(claim: &Uid, name: &str, granted: &Granted, hook: &Path) -> Value {
     let Granted {
         share,
         uuid,
@@ -80,9 +84,11 @@ fn edits(claim: &Uid, granted: &Granted, hook: &Path) -> Value {
     let hooks = STAGES.map(|stage| {
         let mut arguments = vec![
             NAME.to_owned(),
-            "--slice".to_owned(),
+            SLICE.to_owned(),
             slice(claim, share),
-            "--memory".to_owned(),
+            CLAIM.to_owned(),
+            name.to_owned(),
+            MEMORY.to_owned(),
             format!("{uuid}={}", share.memory.get()),
         ];
         arguments.extend(share.options.arguments());

@@ -8,3 +8,4 @@ pub mod cdi;
 pub mod gpu;
 pub mod options;
 pub mod prepare;
+pub mod prepared;

@@ -3,13 +3,13 @@
 //! Law: preparing twice has the result of preparing once, and taking back an unknown claim succeeds.
 
 use crate::api::{ApiError, Cluster};
-use crate::base::files;
 use crate::base::names::{self, NameError, Uid};
 use crate::base::settings::Settings;
 use crate::claims::allocation::{self, AllocationError};
 use crate::claims::cdi::{self, Granted};
 use crate::claims::gpu::{self, Access, AccessError};
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::files;
 use gpuslice_host::base::text::shown;
 use gpuslice_host::machine::devices::{self, Devices, DevicesError};
 use std::io;
@@ -117,9 +117,14 @@ pub async fn prepare(
         })
         .collect::<Result<_, _>>()?;
     let path = cdi::file(&settings.cdi, &uid);
-    let text = cdi::text(&uid, &granted, &settings.hook);
-    let written =
-        files::folder(&settings.cdi, 0o755).and_then(|()| files::replace(&path, text.as_bytes()));
+    let text = cdi::text(
+        &uid,
+        &format!("{namespace}/{name}"),
+        &granted,
+        &settings.hook,
+    );
+    let written = files::folder(&settings.cdi, 0o755)
+        .and_then(|()| files::replace(&path, text.as_bytes(), 0o644));
     written.map_err(|source| PrepareError::File {
         doing: "write",
         path,

@@ -2,7 +2,8 @@
 //! Touches: the socket.
 //! Law: only root can connect. A call that fails ends with a status, never with the process.
 
-use crate::base::{files, log};
+use crate::base::log;
+use gpuslice_host::base::files;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -72,10 +73,10 @@ pub async fn serve(listener: UnixListener, services: Arc<impl Services>) {
     }
 }
 
-/// A call with one answer.
-struct Unary<F>(F);
+/// A call, with the function that answers it: by one message, or by a stream of them.
+struct Call<F>(F);
 
-impl<Q, A, F, W> UnaryService<Q> for Unary<F>
+impl<Q, A, F, W> UnaryService<Q> for Call<F>
 where
     F: FnMut(Q) -> W,
     W: Future<Output = A> + Send + 'static,
@@ -101,14 +102,11 @@ where
 {
     Box::pin(async move {
         let mut grpc = Grpc::new(ProstCodec::<A, Q>::default());
-        grpc.unary(Unary(answer), request).await
+        grpc.unary(Call(answer), request).await
     })
 }
 
-/// A call with a stream of answers.
-struct Streamed<F>(F);
-
-impl<Q, A, F, S> ServerStreamingService<Q> for Streamed<F>
+impl<Q, A, F, S> ServerStreamingService<Q> for Call<F>
 where
     F: FnMut(Q) -> S,
     S: Stream<Item = A> + Send + 'static,
@@ -137,7 +135,7 @@ where
 {
     Box::pin(async move {
         let mut grpc = Grpc::new(ProstCodec::<A, Q>::default());
-        grpc.server_streaming(Streamed(answer), request).await
+        grpc.server_streaming(Call(answer), request).await
     })
 }
 

@@ -1,23 +1,29 @@
 //! Keeps the node's slices published, and the driver's state true.
-//! Touches: the API server; devices.json, the policy and the host's memory, by reading them.
+//! Touches: the API server; devices.json, the policy, the guard's state, the CDI folder and the host's
+//! memory, by reading them.
 
 use crate::api::Cluster;
 use crate::base::log;
 use crate::base::settings::Settings;
+use crate::claims::{gpu, prepared};
 use crate::publish::devices::{self, Facts};
+use crate::publish::pressure::{self, Cause, Pressure};
 use crate::publish::reconcile::{self, Kept};
 use crate::publish::slices;
+use crate::publish::taints::{self, Gone};
 use crate::ready::state::State;
 use crate::ready::{self, Refusal};
 use gpuslice_config::host::meminfo;
 use gpuslice_host::base::read;
-use gpuslice_host::machine::{devices as list, policy};
-use k8s_openapi::api::resource::v1::Device;
+use gpuslice_host::machine::{devices as list, guard, policy};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube_client::core::WatchEvent;
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, watch};
 use tokio_stream::StreamExt;
 
@@ -48,18 +54,20 @@ pub struct Keeper {
     pub state: Arc<State>,
     /// Asks for the next round.
     pub wake: Arc<Notify>,
-    /// The names of the devices that were published last.
+    /// The names of the devices that were published last, without those that are gone.
     pub published: watch::Sender<Vec<String>>,
+    /// The causes of pressure that are in force.
+    pub pressure: watch::Sender<BTreeSet<Cause>>,
 }
 
 impl Keeper {
     /// Runs until the process ends.
     pub async fn keep(self) {
-        let mut kept = Kept::default();
+        let (mut kept, mut gone) = (Kept::default(), Gone::default());
         let mut pause = SOONEST;
         loop {
             let seen = self.fingerprint();
-            let next = match self.round(&mut kept).await {
+            let next = match self.round(&mut kept, &mut gone).await {
                 Ok(()) => {
                     pause = SOONEST;
                     self.state.set(Ok(()));
@@ -99,23 +107,17 @@ impl Keeper {
         }
     }
 
-    async fn round(&self, kept: &mut Kept) -> Result<(), Refusal> {
+    async fn round(&self, kept: &mut Kept, gone: &mut Gone) -> Result<(), Refusal> {
         let node = ready::check(&self.settings, &self.cluster).await?;
         let facts = self.facts().map_err(Refusal::Final)?;
         let devices = devices::devices(&facts, true);
-        let slices = slices::slices(&node, &devices);
-        let published = reconcile::reconcile(&self.cluster, &slices, kept);
-        let devices = match published.await {
-            Ok(()) => devices,
+        match self.publish(&node, &facts, true, kept, gone).await {
             // A server that knows the mapping in another form refuses the whole slice.
             Err(Refusal::Final(why)) if has_mapping(&devices) && why.contains("Mappings") => {
-                let plain = devices::devices(&facts, false);
-                let slices = slices::slices(&node, &plain);
-                reconcile::reconcile(&self.cluster, &slices, kept).await?;
-                plain
+                self.publish(&node, &facts, false, kept, gone).await?;
             }
-            Err(refusal) => return Err(refusal),
-        };
+            published => published?,
+        }
         let names = devices.into_iter().map(|device| device.name).collect();
         self.published.send_if_modified(|old| {
             let is_changed = *old != names;
@@ -123,6 +125,63 @@ impl Keeper {
             is_changed
         });
         Ok(())
+    }
+
+    async fn publish(
+        &self,
+        node: &Node,
+        facts: &Facts,
+        maps_memory: bool,
+        kept: &mut Kept,
+        gone: &mut Gone,
+    ) -> Result<(), Refusal> {
+        let has_taints = !kept.drops_taints;
+        let causes = self.pressure.borrow().clone();
+        let claims = prepared::read(&self.settings.cdi);
+        let shares = claims.iter().flat_map(|claim| &claim.shares);
+        let claimed = shares.map(|share| gpu::name(share.uuid)).collect();
+        let wanted = |found: &[ResourceSlice]| {
+            let mut devices = devices::devices(facts, maps_memory);
+            if has_taints {
+                taints::pressed(&mut devices, &facts.devices, &causes);
+                devices.extend(gone.devices(found, &facts.devices, &claimed, Instant::now()));
+                taints::keep_times(&mut devices, found);
+            }
+            slices::slices(node, &devices)
+        };
+        reconcile::reconcile(&self.cluster, wanted, kept).await?;
+        if has_taints && kept.drops_taints {
+            log::line("the API server drops taints of devices (feature gate DRADeviceTaints)");
+            // A device that is gone must not be offered without its taint.
+            let devices = devices::devices(facts, maps_memory);
+            let wanted = |_: &[ResourceSlice]| slices::slices(node, &devices);
+            reconcile::reconcile(&self.cluster, wanted, kept).await?;
+        }
+        Ok(())
+    }
+
+    /// Watches the guard's state, and asks for a round when the causes of pressure change.
+    pub async fn watch_guard(self) {
+        let mut pressure = Pressure::default();
+        let host = self.settings.host();
+        loop {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH);
+            let causes = pressure::causes(
+                guard::read(&host).as_ref(),
+                time.map_or(0, |since| since.as_secs()),
+            );
+            let in_force = pressure.look(causes, Instant::now());
+            let is_changed = self.pressure.send_if_modified(|old| {
+                let is_changed = *old != in_force;
+                old.clone_from(&in_force);
+                is_changed
+            });
+            if is_changed {
+                log::line(&format!("pressure: {}", pressure::shown(&in_force)));
+                self.wake.notify_one();
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     fn facts(&self) -> Result<Facts, String> {

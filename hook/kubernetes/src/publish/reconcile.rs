@@ -20,7 +20,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The API server's version of each slice: the specification that was sent, and the one that is
 /// kept. A server without a feature drops its fields.
 #[derive(Debug, Default)]
-pub struct Kept(BTreeMap<String, (ResourceSliceSpec, ResourceSliceSpec)>);
+pub struct Kept {
+    specs: BTreeMap<String, (ResourceSliceSpec, ResourceSliceSpec)>,
+    /// Whether the API server has dropped a taint.
+    pub drops_taints: bool,
+}
 
 /// The outcome of one attempt.
 enum Attempt {
@@ -29,18 +33,20 @@ enum Attempt {
     Again(ApiError),
 }
 
-/// Creates, replaces and deletes slices until they are those that are wanted.
+/// Creates, replaces and deletes slices until they are those that are wanted beside the ones that are
+/// found.
 ///
 /// # Errors
 /// [`Refusal`]; the slices are then incomplete, or none.
 pub async fn reconcile(
     cluster: &Cluster,
-    wanted: &[ResourceSlice],
+    mut wanted: impl FnMut(&[ResourceSlice]) -> Vec<ResourceSlice>,
     kept: &mut Kept,
 ) -> Result<(), Refusal> {
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        match attempt(cluster, wanted, kept).await? {
+        let found = list(cluster).await?;
+        match attempt(cluster, &wanted(&found), &found, kept).await? {
             Attempt::Done => return Ok(()),
             Attempt::Again(error) => last = error.to_string(),
         }
@@ -54,15 +60,15 @@ pub async fn reconcile(
 async fn attempt(
     cluster: &Cluster,
     wanted: &[ResourceSlice],
+    found: &[ResourceSlice],
     kept: &mut Kept,
 ) -> Result<Attempt, Refusal> {
-    let found = list(cluster).await?;
-    if is_current(&found, wanted, kept) {
+    if is_current(found, wanted, kept) {
         return Ok(Attempt::Done);
     }
     let generations = found.iter().map(|slice| slice.spec.pool.generation);
     let generation = generations.max().unwrap_or(0).saturating_add(1);
-    for old in &found {
+    for old in found {
         let name = old.metadata.name.as_deref().unwrap_or_default();
         if !wanted.iter().any(|new| same_name(new, old)) {
             let deleted = cluster.delete(name).await;
@@ -72,9 +78,11 @@ async fn attempt(
     for new in wanted {
         let old = found.iter().find(|old| same_name(new, old));
         match put(cluster, new, old, generation).await {
-            Ok(answer) if is_shared(&answer) => {
+            Ok(answer) if are_shared(&answer) => {
+                kept.drops_taints |= tainted(&answer) < tainted(new);
                 let name = new.metadata.name.clone().unwrap_or_default();
-                kept.0.insert(name, (new.spec.clone(), plain(&answer.spec)));
+                let specs = (timeless(&new.spec), plain(&answer.spec));
+                kept.specs.insert(name, specs);
             }
             Ok(_) => {
                 withdraw(cluster).await;
@@ -153,19 +161,29 @@ fn plain(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
     spec
 }
 
+/// The specification without the times of its taints, which the API server sets.
+fn timeless(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
+    let mut spec = spec.clone();
+    let devices = spec.devices.iter_mut().flatten();
+    for taint in devices.flat_map(|device| device.taints.iter_mut().flatten()) {
+        taint.time_added = None;
+    }
+    spec
+}
+
 fn is_current(found: &[ResourceSlice], wanted: &[ResourceSlice], kept: &Kept) -> bool {
     let mut generations = found.iter().map(|slice| slice.spec.pool.generation);
     let first = generations.next();
     let is_kept = |new: &ResourceSlice, spec: &ResourceSliceSpec| {
         let name = new.metadata.name.as_deref().unwrap_or_default();
-        let known = kept.0.get(name);
-        known.is_some_and(|(sent, answered)| *sent == new.spec && answered == spec)
+        let known = kept.specs.get(name);
+        known.is_some_and(|(sent, answered)| *sent == timeless(&new.spec) && answered == spec)
     };
     let is_there = |new: &ResourceSlice| {
         let old = found.iter().find(|old| same_name(new, old));
         old.is_some_and(|old| {
             let spec = plain(&old.spec);
-            is_shared(old) && (spec == new.spec || is_kept(new, &spec))
+            are_shared(old) && (spec == new.spec || is_kept(new, &spec))
         })
     };
     found.len() == wanted.len()
@@ -173,12 +191,23 @@ fn is_current(found: &[ResourceSlice], wanted: &[ResourceSlice], kept: &Kept) ->
         && wanted.iter().all(is_there)
 }
 
+/// The number of taints in a slice.
+fn tainted(slice: &ResourceSlice) -> usize {
+    let devices = slice.spec.devices.iter().flatten();
+    devices
+        .flat_map(|device| device.taints.iter().flatten())
+        .count()
+}
+
 /// Whether the API server has kept that the devices are shared.
-fn is_shared(slice: &ResourceSlice) -> bool {
-    let is_shared = |device: &Device| {
-        let capacity = device.capacity.as_ref().and_then(|all| all.get(MEMORY));
-        device.allow_multiple_allocations == Some(true)
-            && capacity.is_some_and(|capacity| capacity.request_policy.is_some())
-    };
+fn are_shared(slice: &ResourceSlice) -> bool {
     slice.spec.devices.iter().flatten().all(is_shared)
+}
+
+/// Whether a device is shared.
+#[must_use]
+pub fn is_shared(device: &Device) -> bool {
+    let capacity = device.capacity.as_ref().and_then(|all| all.get(MEMORY));
+    device.allow_multiple_allocations == Some(true)
+        && capacity.is_some_and(|capacity| capacity.request_policy.is_some())
 }

@@ -1,7 +1,8 @@
 //! Whether the driver serves, for its own parts and for the readiness probe.
 //! Touches: the file of the probe.
 
-use crate::base::{files, log};
+use crate::base::log;
+use gpuslice_host::base::files;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 
@@ -72,7 +73,7 @@ impl State {
             Ok(()) => READY.to_owned(),
             Err(why) => why,
         };
-        if let Err(error) = files::replace(&self.file, format!("{text}\n").as_bytes()) {
+        if let Err(error) = files::replace(&self.file, format!("{text}\n").as_bytes(), 0o644) {
             log::line(&format!("cannot write {}: {error}", self.file.display()));
         }
     }

@@ -2,9 +2,10 @@
 //! Touches: a socket on 127.0.0.1, threads.
 
 use crate::http_server::{self, Answer, Asked, Traffic};
-use crate::rules;
+use crate::request::Target;
+use crate::{api_reports, rules};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,8 +20,12 @@ pub struct Kept {
     pub claims: BTreeMap<(String, String), Value>,
     /// The engine of the node.
     pub engine: String,
+    /// By namespace and name.
+    pub events: BTreeMap<(String, String), Value>,
     /// All requests, as `GET /path`.
     pub asked: Vec<String>,
+    /// The permissions that they need.
+    pub permissions: BTreeSet<String>,
     /// Kubernetes before 1.34.
     pub has_no_v1: bool,
     /// The gate DRAConsumableCapacity is off.
@@ -29,8 +34,12 @@ pub struct Kept {
     pub drops_mappings: bool,
     /// A release whose mappings have another form.
     pub refuses_mappings: bool,
+    /// The gate of taints is off.
+    pub drops_taints: bool,
     /// The driver has no permission.
     pub forbids: bool,
+    /// It has none for reports: the status of claims, and events.
+    pub forbids_reports: bool,
     /// The next writes find that others have changed the slice.
     pub conflicts: u32,
     /// Before the next replacement the slice is deleted.
@@ -163,6 +172,15 @@ impl Kept {
             if self.drops_mappings {
                 device.remove("nodeAllocatableResourceMappings");
             }
+            if self.drops_taints {
+                device.remove("taints");
+            }
+            let taints = device.get_mut("taints").and_then(Value::as_array_mut);
+            for taint in taints.into_iter().flatten() {
+                if taint.get("timeAdded").is_none() {
+                    taint["timeAdded"] = json!(format!("2026-11-25T10:00:{:02}Z", self.version));
+                }
+            }
             if self.drops_sharing {
                 device.remove("allowMultipleAllocations");
                 let memory = &mut device["capacity"]["memory"];
@@ -185,7 +203,7 @@ impl Kept {
     }
 }
 
-fn refusal(code: u16, reason: &str, message: &str) -> Answer {
+pub fn refusal(code: u16, reason: &str, message: &str) -> Answer {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,
@@ -204,12 +222,15 @@ fn selected(slice: &Value, selector: &str) -> bool {
 fn answer(all: &Arc<(Mutex<Kept>, Condvar)>, asked: &Asked) -> Answer {
     let mut kept = all.0.lock().unwrap();
     kept.asked.push(format!("{} {}", asked.method, asked.path));
+    let target = Target::of(&asked.path);
+    kept.permissions.extend(target.permissions(asked));
     let before = kept.version;
     let answer = match asked.path.strip_prefix(SLICES) {
         Some(_) if kept.has_no_v1 => refusal(404, "NotFound", "404 page not found"),
         Some(_) if kept.forbids => refusal(403, "Forbidden", "resourceslices is forbidden"),
         Some("") if asked.query("watch").is_some() => return watch(all, asked),
         Some(name) => slices(&mut kept, asked, name.trim_start_matches('/')),
+        None if asked.method != "GET" => api_reports::answer(&mut kept, asked, &target),
         None => other(&kept, asked),
     };
     let is_changed = kept.version != before;

@@ -4,6 +4,7 @@
 use crate::api_server::ApiServer;
 use crate::claims::CARD;
 use crate::kubelet::Kubelet;
+use gpuslice_host::base::paths::HostPaths;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -105,10 +106,14 @@ impl Node {
     }
 
     pub fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    pub fn start_with(&mut self, more: &[&str]) {
         let mut log = fs::File::options();
         let log = log.create(true).append(true).open(self.path("log"));
         let log = log.unwrap();
-        let child = self.command(&[]).stderr(log).spawn().unwrap();
+        let child = self.command(more).stderr(log).spawn().unwrap();
         self.driver = Some(child);
     }
 
@@ -153,6 +158,11 @@ impl Node {
             assert!(Instant::now() < end, "{sentence:?}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The paths of gpuslice on this host.
+    pub fn host(&self) -> HostPaths {
+        HostPaths::below(self.folder.path())
     }
 
     pub fn log(&self) -> String {

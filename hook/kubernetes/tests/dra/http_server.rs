@@ -1,6 +1,7 @@
 //! A small HTTP server: keeps connections open, and answers whole or line by line.
 //! Touches: a socket on 127.0.0.1, threads.
 
+use crate::request::Target;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,19 +18,12 @@ pub struct Traffic(BTreeMap<String, (u64, u64, u64)>);
 
 impl Traffic {
     fn add(&mut self, asked: &Asked, requests: u64, received: usize, sent: usize) {
-        // The last part of a path is a name, except in a list.
-        let parts: Vec<&str> = asked.path.split('/').collect();
-        let is_list = parts.last() == Some(&"resourceslices");
-        let kind = match is_list {
-            true => parts.last(),
-            false => parts.iter().rev().nth(1),
+        let target = Target::of(&asked.path);
+        let verb = match target.verb(asked) {
+            verb @ ("watch" | "list") => verb.to_ascii_uppercase(),
+            _ => asked.method.clone(),
         };
-        let verb = match (asked.method.as_str(), asked.query("watch")) {
-            ("GET", Some(_)) => "WATCH",
-            ("GET", None) if is_list => "LIST",
-            (verb, _) => verb,
-        };
-        let key = format!("{verb} {}", kind.unwrap_or(&""));
+        let key = format!("{verb} {}", target.resource());
         let sums = self.0.entry(key).or_default();
         sums.0 += requests;
         sums.1 += u64::try_from(received).unwrap();
@@ -73,6 +67,8 @@ pub struct Asked {
     pub method: String,
     pub path: String,
     pub query: Vec<(String, String)>,
+    /// The format of the body.
+    pub content_type: String,
     pub body: Vec<u8>,
     /// The bytes of the whole request.
     pub size: usize,
@@ -136,7 +132,7 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Asked> {
     let first = line()?;
     let mut words = first.split(' ');
     let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut length = 0;
+    let (mut length, mut content_type) = (0, String::new());
     loop {
         let header = line()?.to_ascii_lowercase();
         if header.is_empty() {
@@ -144,6 +140,9 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Asked> {
         }
         if let Some(value) = header.strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();
+        }
+        if let Some(value) = header.strip_prefix("content-type:") {
+            content_type = value.trim().to_owned();
         }
     }
     let mut body = vec![0; length];
@@ -157,6 +156,7 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Asked> {
         method,
         path: decoded(path),
         query: query.split('&').map(pair).collect(),
+        content_type,
         body,
         size: size + length,
     })

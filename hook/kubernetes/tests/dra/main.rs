@@ -11,16 +11,23 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+mod api_reports;
 mod api_server;
 mod claims;
 mod cost;
 mod driver;
+mod events;
 mod health;
 mod hostile;
 mod http_server;
 mod kubelet;
+mod permissions;
 mod prepare;
 mod publish;
 mod ready;
+mod request;
 mod rules;
+mod running;
 mod scale;
+mod status;
+mod taints;

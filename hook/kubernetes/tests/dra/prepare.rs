@@ -17,7 +17,9 @@ fn hook(stage: &str) -> Value {
     json!({
         "hookName": stage,
         "path": "/usr/bin/gpuslice-hook",
-        "args": ["gpuslice-hook", "--slice", slice, "--memory", memory, stage],
+        "args": [
+            "gpuslice-hook", "--slice", slice, "--claim", "default/c1", "--memory", memory, stage,
+        ],
         "env": [ENVIRONMENT],
     })
 }
@@ -132,7 +134,9 @@ fn prepared(node: &Node, kubelet: &Kubelet, recorded: Value) -> (Vec<String>, Ve
 }
 
 fn line(share: &str, gpu: &str, rest: &str) -> String {
-    format!("gpuslice-hook --slice {UID}-{share} --memory {gpu}={rest} createRuntime")
+    format!(
+        "gpuslice-hook --slice {UID}-{share} --claim default/c1 --memory {gpu}={rest} createRuntime"
+    )
 }
 
 #[test]
@@ -200,7 +204,8 @@ fn two_claims_that_share_a_card_are_two_slices() {
     let prepared = kubelet.prepare(&[named("c1", UID), named("c2", &other)]);
     assert!(prepared.claims.values().all(|one| one.error.is_empty()));
     let second = format!(
-        "gpuslice-hook --slice {other}-{} --memory {CARD}=6442450944 createRuntime",
+        "gpuslice-hook --slice {other}-{} --claim default/c2 --memory {CARD}=6442450944 \
+         createRuntime",
         uid(3)
     );
     assert_eq!(node.hooks(&other), [second]);

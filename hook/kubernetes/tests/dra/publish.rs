@@ -130,9 +130,15 @@ fn a_changed_list_of_gpus_changes_the_slice() {
         devices.is_some_and(|all| all.len() == 2)
     };
     assert_eq!(node.api.until("two devices", two).generation(), 2);
-    // A node without GPUs has no slice.
+}
+
+#[test]
+fn a_node_without_gpus_has_no_slice() {
+    let mut node = Node::new();
     node.devices(&[]);
-    drop(node.api.until("no slice", |kept| kept.slices.is_empty()));
+    node.start();
+    node.kubelet().register();
+    assert!(node.api.kept().slices.is_empty());
 }
 
 #[test]

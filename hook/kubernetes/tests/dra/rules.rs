@@ -30,6 +30,11 @@ pub fn check(body: &[u8]) -> Result<Value, String> {
     rule(devices.len() <= 128, "more than 128 devices")?;
     let unique: BTreeSet<&str> = devices.iter().map(|device| device.name.as_str()).collect();
     rule(unique.len() == devices.len(), "two devices of one name")?;
+    let is_tainted = devices.iter().any(|device| device.taints.is_some());
+    rule(
+        !is_tainted || devices.len() <= 64,
+        "more than 64 devices, of which one has a taint",
+    )?;
     devices.iter().try_for_each(device)?;
     Ok(sent)
 }
@@ -44,6 +49,19 @@ fn device(device: &Device) -> Result<(), String> {
         is_label && names::subdomain("device", &device.name).is_ok(),
         "no DNS label",
     )?;
+    let taints = device.taints.as_deref().unwrap_or_default();
+    rule(taints.len() <= 16, "more than 16 taints")?;
+    for taint in taints {
+        let (domain, name) = taint.key.split_once('/').ok_or("a qualified key")?;
+        let value = taint.value.as_deref().unwrap_or_default();
+        let is_word = |text: &str| text.len() <= 63 && !text.contains(['/', '.', ' ']);
+        rule(
+            names::subdomain("key", domain).is_ok() && is_word(name) && is_word(value),
+            "a taint's key is qualified, and its value is a label",
+        )?;
+        let effects = ["None", "NoSchedule", "NoExecute"];
+        rule(effects.contains(&taint.effect.as_str()), "an effect")?;
+    }
     let attributes = device.attributes.as_ref().map_or(0, |all| all.len());
     let capacities = device.capacity.iter().flatten();
     rule(

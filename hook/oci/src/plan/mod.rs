@@ -31,8 +31,8 @@ use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::meminfo::ShownBy;
+use gpuslice_host::machine::pod::Pod;
 use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::slices::pod::Pod;
 use gpuslice_host::slices::records::{DeviceBudget, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -156,11 +156,15 @@ pub struct PlannedFile {
 /// [`PlanError`] says why the container cannot have the slice that it requests.
 pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
     let annotations = both(given);
-    let who = Identity::of(&given.state.id, &annotations);
+    let mut who = Identity::of(&given.state.id, &annotations);
     if who.is_sandbox {
         return Ok(Decision::Nothing("it only holds a pod's namespaces"));
     }
     let by_hooks = hook_slices::of(given.spec, given.own)?;
+    // An image can write annotations, but no hooks.
+    if let Some(namespace) = by_hooks.as_ref().and_then(|given| given.namespace.as_ref()) {
+        who.namespace = Some(namespace.clone());
+    }
     let visible = visible_gpus::of(given.spec, given.devices);
     let foreign = Foreign::of(given, &annotations, &who, visible.as_deref())?;
     let sized = by_hooks.is_some() || foreign.asks();

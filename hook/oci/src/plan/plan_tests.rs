@@ -77,8 +77,8 @@ impl Case {
             ..SliceRequest::default()
         };
         let own = HookSlice {
-            name: None,
             request,
+            ..HookSlice::default()
         };
         decide(&PlanInput {
             state: &state::parse(br#"{"id":"c1","pid":4711,"bundle":"/b"}"#).unwrap(),
@@ -397,6 +397,25 @@ fn a_pods_slice_is_named_by_a_hash_that_does_not_give_its_sandbox_away() {
     );
     // The reference value of FNV-1a's authors.
     assert_eq!(pod_slice("foobar"), "pod-85944171f73967e8");
+}
+
+#[test]
+fn a_claims_namespace_counts_and_not_that_of_an_annotation() {
+    let options = "gpuslice-hook --slice a --claim team/c1 --memory 2GiB";
+    let words: Vec<&str> = options.split(' ').collect();
+    let hook = serde_json::json!({"path": "/usr/bin/gpuslice-hook", "args": words});
+    let case = Case {
+        hooks: serde_json::json!({"createRuntime": [hook]}),
+        ..Case::default()
+    };
+    let annotations = [
+        ("io.kubernetes.cri.sandbox-namespace", "other"),
+        ("io.kubernetes.cri.sandbox-name", "web"),
+        ("io.kubernetes.cri.container-name", "server"),
+    ];
+    let plan = case.plan(&annotations);
+    assert_eq!(plan.namespace.as_deref(), Some("team"));
+    assert_eq!(plan.name, "team/web/server");
 }
 
 #[test]

@@ -15,8 +15,9 @@ use gpuslice_host::machine::devices::Devices;
 
 /// The options of a hook that describe a slice. The last five mean what the annotations of the same
 /// names mean.
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 8] = [
     "slice",
+    "claim",
     "memory",
     "total",
     "present-as",
@@ -25,11 +26,16 @@ const OPTIONS: [&str; 7] = [
     "fence",
 ];
 
+/// The most letters of a name in Kubernetes.
+const LONGEST_NAME: usize = 253;
+
 /// The slice that one hook gives.
 #[derive(Clone, Debug, Default)]
 pub struct HookSlice {
     /// Its name. All containers whose hooks give this name share one slice.
     pub name: Option<String>,
+    /// The namespace of its claim, which is that of the claim's pods.
+    pub namespace: Option<String>,
     /// Its sizes and its options.
     pub request: SliceRequest,
 }
@@ -39,6 +45,8 @@ pub struct HookSlice {
 pub(crate) struct GivenSlice {
     /// The names of the slices that it consists of, in order, with commas between them.
     pub(crate) named: Option<String>,
+    /// The namespace of its claims.
+    pub(crate) namespace: Option<String>,
     /// Its sizes and its options.
     pub(crate) request: SliceRequest,
 }
@@ -63,9 +71,25 @@ impl HookSlice {
                 self.name = Some(value.to_owned());
                 Ok(())
             }
+            "claim" => self.set_claim(value),
             "memory" => self.set_memory(value),
             key => annotations::set(&mut self.request, key, key, value)
                 .map_err(|fault| SizeError::Option(fault.of_option())),
+        }
+    }
+
+    fn set_claim(&mut self, value: &str) -> Result<(), SizeError> {
+        let plain = |letter: u8| letter.is_ascii_alphanumeric() || b".-".contains(&letter);
+        let is_name =
+            |text: &str| !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(plain);
+        match value.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                self.namespace = Some(namespace.to_owned());
+                Ok(())
+            }
+            _ => Err(SizeError::Option(format!(
+                "--claim {value:?} is not NAMESPACE/NAME"
+            ))),
         }
     }
 
@@ -153,7 +177,11 @@ pub(crate) fn of(spec: &Spec, own: &HookSlice) -> Result<Option<GivenSlice>, Siz
     for hook in hooks {
         add(HookSlice::read(&hook.args)?)?;
     }
-    let mut given = GivenSlice::default();
+    let mut given = GivenSlice {
+        // All claims of a pod are in its namespace.
+        namespace: parts.iter().find_map(|part| part.namespace.clone()),
+        ..GivenSlice::default()
+    };
     for part in &parts {
         let Some(name) = &part.name else { continue };
         given.named = Some(match given.named {

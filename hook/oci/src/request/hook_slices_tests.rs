@@ -279,6 +279,17 @@ fn an_annotation_that_differs_from_a_claim_is_refused_by_its_name() {
     );
 }
 
+#[test]
+fn a_claim_is_named_by_its_namespace_and_its_name() {
+    let claim = given(&["--slice a --claim team/c.1 --memory 1GiB"]).unwrap();
+    assert_eq!(claim.namespace.as_deref(), Some("team"));
+    assert_eq!(given(&["--memory 1GiB"]).unwrap().namespace, None);
+    for wrong in ["team", "/c1", "team/", "team/../c1", "te_am/c1"] {
+        let said = refused(&[&format!("--slice a --claim {wrong} --memory 1GiB")]);
+        assert_eq!(said, format!("--claim {wrong:?} is not NAMESPACE/NAME"));
+    }
+}
+
 /// Slices by their names: a size on every GPU, on the first and on the second.
 type Sizes = [Option<u64>; 3];
 

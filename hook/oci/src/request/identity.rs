@@ -3,7 +3,7 @@
 //! Law: engines let images write annotations (podman before 4.6 copies them), so no identity may
 //! grant more than the policy grants to every container.
 
-use gpuslice_host::slices::pod::Pod;
+use gpuslice_host::machine::pod::Pod;
 use std::collections::BTreeMap;
 
 /// Annotations, by name.

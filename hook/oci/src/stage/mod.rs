@@ -158,6 +158,7 @@ fn event(kind: EventKind, state: &State, message: String) -> Event {
     Event {
         pid: (state.pid > 0).then_some(state.pid),
         container: Some(state.id.clone()),
+        pod: unsliced::identity(state).place(),
         ..Event::now(kind, &state.id, message)
     }
 }

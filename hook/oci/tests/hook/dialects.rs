@@ -70,6 +70,10 @@ fn what_a_slice_cannot_honour_is_in_the_event_and_on_standard_error() {
         assert!(events.contains(line), "{events}");
     }
     assert!(events.contains(r#""event":"start""#), "{events}");
+    assert!(
+        events.contains(r#""unhonoured":["mps true is not"#),
+        "{events}"
+    );
 }
 
 #[test]

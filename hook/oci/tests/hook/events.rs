@@ -6,6 +6,7 @@ use gpuslice_config::ledger::{Ledger, Open};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::events::journal::kind_of;
 use gpuslice_host::events::{Event, EventKind};
+use gpuslice_host::machine::pod::Pod;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -80,6 +81,43 @@ fn a_container_that_the_runtime_forgot_ends_when_it_is_collected() {
     assert_eq!(kinds(&host), [EventKind::Start, EventKind::End]);
     host.collect();
     assert_eq!(kinds(&host).len(), 2);
+}
+
+#[test]
+fn the_events_of_a_pods_container_name_the_pod() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let asking = |id: &str, pod: &str| {
+        let annotations = [
+            ("gpuslice.io/memory", "20GiB"),
+            ("io.kubernetes.cri.container-name", "c"),
+            ("io.kubernetes.cri.sandbox-name", pod),
+            ("io.kubernetes.cri.sandbox-namespace", "team"),
+            ("io.kubernetes.cri.sandbox-uid", "a-b"),
+        ];
+        host.asking(id, &annotations)
+    };
+    asking("big", "one").is_given_its_slice();
+    asking("other", "two").is_refused();
+    let place = |name: &str| {
+        Some(Pod {
+            namespace: "team".to_owned(),
+            name: name.to_owned(),
+            uid: "a-b".to_owned(),
+            container: "c".to_owned(),
+        })
+    };
+    let found: Vec<_> = events(&host)
+        .into_iter()
+        .map(|event| (event.event, event.pod))
+        .collect();
+    let expected = [
+        (EventKind::Start, place("one")),
+        (EventKind::AdmissionRefusal, place("two")),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

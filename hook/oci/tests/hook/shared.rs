@@ -3,8 +3,8 @@
 
 use crate::support::{Container, Host, SPARKS_MEMINFO, is_root, text};
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::pod::Pod;
 use gpuslice_host::machine::process::ProcessId;
-use gpuslice_host::slices::pod::Pod;
 use gpuslice_host::slices::{records, tenants};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

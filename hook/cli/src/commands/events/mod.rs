@@ -49,10 +49,11 @@ refusal            allocations of a run were refused; many refusals share a line
 admission-refusal  a run or a container was refused, because its slice does not fit
 escape             a container started without its slice, or a run that its slice may not limit
 
-Times are local; in JSON they are UTC. JSON: schema, time, event, slice, pid, user, container,
-simulated, device, bytes (the largest shortfall of a refused request, or the size that was asked
-for), limit, used, peak, count (refused allocations so far), started, duration (seconds), devices
-[device, limit, peak, count, bytes], message. Amounts are bytes. What is unknown is left out.
+Times are local; in JSON they are UTC. JSON: schema, time, event, slice, pid, user, container, pod
+[namespace, name, uid, container], simulated, device, bytes (the largest shortfall of a refused
+request, or the size that was asked for), limit, used, peak, count (refused allocations so far),
+started, duration (seconds), devices [device, limit, peak, count, bytes], unhonoured (requests that
+the slice cannot honour), message. Amounts are bytes. What is unknown is left out.
 
 Exit status: 0 success; 1 an event file could not be read; 125 usage error, or gpuslice itself
 failed.

@@ -4,8 +4,8 @@
 use gpuslice_config::promises;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::pod::Pod;
 use gpuslice_host::slices::liveness;
-use gpuslice_host::slices::pod::Pod;
 use gpuslice_host::slices::records::{self, Damaged, Member, RegistryError, SliceRecord};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use serde::Serialize;

@@ -6,32 +6,9 @@ use super::process::FileId;
 use super::strangers::PRIVATE;
 use super::users::{User, is_file_of};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
-use gpuslice_config::ledger::{LedgerError, MAX_SIZE, Record, Refusals, Snapshot};
 use gpuslice_config::slice::Slice;
-use gpuslice_config::words::device::DeviceUuid;
-use gpuslice_config::words::units::Bytes;
-use std::collections::BTreeMap;
+use gpuslice_host::slices::figures::{self, LedgerFigures};
 use std::path::{Path, PathBuf};
-
-/// A number of bytes that exceeds the memory of every GPU and machine.
-const IMPOSSIBLE_BYTES: u64 = 1 << 50;
-/// A number of refusals that no slice can reach in its lifetime.
-const IMPOSSIBLE_COUNT: u64 = 1 << 48;
-
-/// The contents of a ledger.
-#[derive(Debug, Default)]
-pub(super) struct LedgerFigures {
-    /// The memory held by living processes.
-    pub(super) records: Vec<Record>,
-    /// The refused requests.
-    pub(super) refusals: BTreeMap<DeviceUuid, Refusals>,
-    /// The limits that were set since the start of the slice.
-    pub(super) limits: BTreeMap<DeviceUuid, Bytes>,
-    /// The allocations for which the ledger had no room.
-    pub(super) uncounted: Option<u64>,
-    /// Whether impossible numbers were left out. The sums are then unknown.
-    pub(super) is_damaged: bool,
-}
 
 /// The files of a slice.
 #[derive(Debug, Default)]
@@ -86,7 +63,7 @@ impl Files {
         let Some(ledger) = ledger.filter(|ledger| is_safe(ledger, user)) else {
             return;
         };
-        match figures_of(ledger, bytes) {
+        match figures::read(ledger, bytes) {
             Ok(figures) => {
                 self.mapped = self.mapped.or_else(|| FileId::of(ledger));
                 self.error = figures.is_damaged.then(|| DAMAGED.to_owned());
@@ -97,46 +74,4 @@ impl Files {
     }
 }
 
-/// Reads the ledger into `bytes`, which grow to its length.
-pub(super) fn figures_of(ledger: &Path, bytes: &mut Vec<u8>) -> Result<LedgerFigures, LedgerError> {
-    let ledger = slice_ledger::c_path(ledger);
-    let length = match Snapshot::read(&ledger, bytes) {
-        Err(LedgerError::Length(length)) => usize::try_from(length).unwrap_or(MAX_SIZE),
-        read => return read.map(|snapshot| figures(&snapshot)),
-    };
-    if length > bytes.len() {
-        *bytes = vec![0; length.min(MAX_SIZE)];
-    }
-    Snapshot::read(&ledger, bytes).map(|snapshot| figures(&snapshot))
-}
-
 const DAMAGED: &str = "the ledger is damaged: impossible numbers in it are not shown";
-
-/// Returns the snapshot's contents, without impossible numbers.
-fn figures(snapshot: &Snapshot<'_>) -> LedgerFigures {
-    let mut is_damaged = false;
-    let mut possible = |is_possible: bool| {
-        is_damaged |= !is_possible;
-        is_possible
-    };
-    let alive = snapshot.slots().filter(|record| record.alive);
-    let records = alive
-        .filter(|record| possible(record.used < IMPOSSIBLE_BYTES))
-        .collect();
-    let refusals = snapshot
-        .refusals()
-        .filter(|(_, refusals)| {
-            let (count, regret) = (refusals.count, refusals.regret.get());
-            possible(count < IMPOSSIBLE_COUNT && regret < IMPOSSIBLE_BYTES)
-        })
-        .collect();
-    let uncounted = Some(snapshot.uncounted());
-    let uncounted = uncounted.filter(|count| possible(*count < IMPOSSIBLE_COUNT));
-    LedgerFigures {
-        records,
-        refusals,
-        limits: snapshot.limits().collect(),
-        uncounted,
-        is_damaged,
-    }
-}

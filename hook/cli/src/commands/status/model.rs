@@ -6,7 +6,7 @@ use super::driver::Machine;
 use super::users::User;
 use crate::base::text;
 use gpuslice_config::slice::DriverLimit;
-use gpuslice_host::slices::pod::Pod;
+use gpuslice_host::machine::pod::Pod;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! Computes a slice's share of each device from its slice file and its ledger.
 //! Touches: the store of learned headroom; names of processes in /proc.
 
-use super::files::LedgerFigures;
 use super::model::{DeviceStatus, ProcessStatus, RefusalsShown};
 use super::process::{FileId, Processes, Seen};
 use crate::runs::headroom_store;
@@ -9,6 +8,7 @@ use gpuslice_config::ledger::{Kind, Record, Refusals};
 use gpuslice_config::slice::{DriverLimit, Slice};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::slices::figures::LedgerFigures;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

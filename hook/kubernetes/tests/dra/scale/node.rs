@@ -187,6 +187,7 @@ impl Node {
             cluster: cluster.clone(),
             wake: Arc::clone(&wake),
             published: watch::Sender::default(),
+            pressure: watch::Sender::default(),
         };
         let tasks = vec![
             runtime.spawn(keeper.clone().keep()),

@@ -148,6 +148,7 @@ impl Run<'_> {
         let event = Event {
             pid: (state.pid > 0).then_some(state.pid),
             container: Some(plan.container.clone()),
+            pod: plan.pod.clone(),
             ..Event::now(kind, &plan.name, message)
         };
         event.with_devices(plan.devices.iter().map(ended::limited).collect())

@@ -20,7 +20,7 @@ use crate::request::state::State;
 use anyhow::{Context, bail};
 use gpuslice_config::slice::Fence;
 use gpuslice_host::base::paths::HostPaths;
-use gpuslice_host::events::EventKind;
+use gpuslice_host::events::{Event, EventKind};
 use gpuslice_host::machine::devices::{self, Devices};
 use gpuslice_host::machine::policy::{self, OnError, Policy};
 use gpuslice_host::machine::process::InitProcess;
@@ -226,7 +226,10 @@ pub(crate) fn create(
         Ok(()) => {
             if !known && run.report.events.is_empty() {
                 let started = run.event(EventKind::Start, state, run.plan.started());
-                run.report.events.push(started);
+                run.report.events.push(Event {
+                    unhonoured: run.plan.unheld.clone(),
+                    ..started
+                });
             }
             Ok(())
         }

@@ -29,9 +29,7 @@ pub(crate) fn record(
     if is_reserved(&state.id) || places.slice(&state.id).exists() {
         return Ok(());
     }
-    let mut annotations = state.annotations.clone();
-    annotations.extend(spec::read(&state.bundle).unwrap_or_default().annotations);
-    let who = Identity::of(&state.id, &annotations);
+    let who = identity(state);
     registry.write(&SliceRecord {
         version: SliceRecord::VERSION,
         slice: state.id.clone(),
@@ -54,6 +52,13 @@ pub(crate) fn record(
         }],
     })?;
     Ok(())
+}
+
+/// The identity of a container without a plan.
+pub(crate) fn identity(state: &State) -> Identity {
+    let mut annotations = state.annotations.clone();
+    annotations.extend(spec::read(&state.bundle).unwrap_or_default().annotations);
+    Identity::of(&state.id, &annotations)
 }
 
 /// Leaves out the record of a container that an earlier attempt has recorded without a slice.

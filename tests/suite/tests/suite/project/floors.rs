@@ -116,11 +116,12 @@ const KUBERNETES: Crate = Crate {
             "kubelet",
             "the kubelet's calls: registration, claims, health",
         ),
-        ("publish", "the node's ResourceSlices"),
+        ("publish", "the node's ResourceSlices, with taints"),
+        ("report", "the status of claims, and events of pods"),
         ("ready", "refuses to serve where a claim would get no slice"),
         ("claims", "a claim becomes a CDI file"),
         ("api", "the API server: credentials, requests, errors"),
-        ("base", "settings, names, quantities, files"),
+        ("base", "settings, names, quantities, log lines"),
     ],
 };
 

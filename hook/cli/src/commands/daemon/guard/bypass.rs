@@ -6,7 +6,8 @@
 
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::model::shown_name;
-use std::collections::BTreeMap;
+use gpuslice_host::machine::pod::Pod;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// A step against a process that holds memory beyond its slice. Each follows the one before it.
@@ -46,6 +47,8 @@ pub(crate) struct Suspect {
     pub(crate) limit: Option<u64>,
     /// Whether the process has loaded the library.
     pub(crate) has_library: bool,
+    /// The slice's place in Kubernetes.
+    pub(crate) pod: Option<Pod>,
 }
 
 /// Finds the suspects in a snapshot. `slack` is a difference that contexts and the driver's own
@@ -67,6 +70,7 @@ pub(crate) fn suspects(slices: &[SliceStatus], slack: u64) -> Vec<Suspect> {
                 bytes,
                 limit: device.limit,
                 has_library,
+                pod: slice.pod.clone(),
             };
             let escaped = device.without_library.iter();
             let escaped = escaped.filter_map(|one| {
@@ -142,6 +146,22 @@ impl Cases {
         due
     }
 
+    /// The memory that named processes of a sample hold beyond their slices, by device.
+    pub(crate) fn beyond(&self, found: &[Suspect]) -> BTreeMap<String, u64> {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        // A process in a slice within a slice is found in both.
+        let mut counted = BTreeSet::new();
+        for suspect in found {
+            let key = (suspect.pid, suspect.device.clone());
+            let case = self.open.get(&key);
+            if case.is_some_and(|case| case.taken.is_some()) && counted.insert(key) {
+                let sum = sums.entry(suspect.device.clone()).or_default();
+                *sum = sum.saturating_add(suspect.bytes);
+            }
+        }
+        sums
+    }
+
     /// Whether another sample is due soon.
     pub(crate) fn is_waiting(&self, highest: Step) -> bool {
         let mut open = self.open.values();
@@ -190,6 +210,21 @@ mod tests {
         assert_eq!(found, []);
         assert_eq!(suspects(&[slice(None, 1 << 30, None)], SLACK), []);
         assert_eq!(suspects(&[slice(None, 2 << 30, Some(1 << 30))], SLACK), []);
+    }
+
+    #[test]
+    fn the_memory_beyond_a_slice_is_that_of_named_processes() {
+        let found = suspects(&[slice(Some(1 << 30), 0, Some(2 << 30))], SLACK);
+        let mut cases = Cases::default();
+        let mut sample = |found: &[Suspect]| {
+            let (now, pause) = (Instant::now(), Duration::from_secs(10));
+            cases.sample(found.to_vec(), now, Step::Warn, pause);
+            cases.beyond(found)
+        };
+        assert!(sample(&found).is_empty() && sample(&found).is_empty());
+        let expected = BTreeMap::from([("GPU-1".to_owned(), 3 << 30)]);
+        assert_eq!(sample(&found), expected);
+        assert!(sample(&[]).is_empty());
     }
 
     #[test]

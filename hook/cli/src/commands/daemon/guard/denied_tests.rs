@@ -21,6 +21,7 @@ fn cgroup(root: &Path) -> PathBuf {
 
 fn suspect(container: i32) -> Suspect {
     Suspect {
+        pod: None,
         slice: "chat".to_owned(),
         user: None,
         containers: vec![container],

@@ -50,6 +50,7 @@ pub(super) fn take(
         device: Some(device.clone()),
         bytes: Some(suspect.bytes),
         limit: suspect.limit,
+        pod: suspect.pod.clone(),
         ..Event::now(EventKind::Escape, slice, message)
     });
 }

@@ -22,6 +22,7 @@ use crate::commands::status::snapshot::Snapshot;
 use crate::commands::status::snapshot::refresh::Ledgers;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::{Event, EventKind};
+use gpuslice_host::machine::guard::SCHEMA;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -113,7 +114,7 @@ impl Survey {
             dropped: None,
             is_own_host: false,
             state: GuardState {
-                schema: 1,
+                schema: SCHEMA,
                 ..GuardState::default()
             },
             published: GuardState::default(),
@@ -209,6 +210,7 @@ impl Survey {
                 let has = |slice: &&SliceStatus| slice.has(pid);
                 let slice = self.snapshot.slices.iter().find(has);
                 event.slice = slice.map(|slice| slice.name.clone()).unwrap_or_default();
+                event.pod = slice.and_then(|slice| slice.pod.clone());
             }
         }
         steps::write(&event);
@@ -291,7 +293,9 @@ impl Survey {
             let found = bypass::suspects(&self.snapshot.slices, slack);
             let pause = self.settings.pause;
             self.denied.keep(&found, tell);
-            for (step, suspect) in self.cases.sample(found, start, highest, pause) {
+            let due = self.cases.sample(found.clone(), start, highest, pause);
+            self.state.beyond = self.cases.beyond(&found);
+            for (step, suspect) in due {
                 steps::take(step, &suspect, &processes, &mut self.denied, tell);
                 match step {
                     Step::Warn => self.state.named = self.state.named.saturating_add(1),

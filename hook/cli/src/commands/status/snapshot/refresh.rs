@@ -3,12 +3,12 @@
 //! Law: the GPUs, the list of slices and NVML's numbers stay as the snapshot has them.
 
 use super::Snapshot;
-use crate::commands::status::files::{self, LedgerFigures};
 use crate::commands::status::model::{CardStatus, DeviceStatus, ProcessStatus, SliceStatus};
 use crate::commands::status::shares;
 use crate::commands::status::users::{User, with_rights_of};
 use gpuslice_config::ledger::Record;
 use gpuslice_config::words::device::DeviceUuid;
+use gpuslice_host::slices::figures::{self, LedgerFigures};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ impl Ledgers {
             return true;
         };
         let rights = slice.user.unwrap_or_else(User::own);
-        let figures = with_rights_of(rights, || files::figures_of(ledger, &mut self.bytes));
+        let figures = with_rights_of(rights, || figures::read(ledger, &mut self.bytes));
         let Ok(figures) = figures else {
             return false;
         };
