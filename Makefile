@@ -121,6 +121,11 @@ miri: ## the pure code under miri, where a nightly toolchain has it or can get i
 fuzz: ## every parser of what others write, FUZZ seconds each (600); the inputs that crash one are kept
 	tests/fuzz/run.sh $(or $(FUZZ),600)
 
+.PHONY: differential
+differential: build ## random calls in a slice and without one for DIFFERENTIAL seconds (600), from the seed SEED (of the clock)
+	GPUSLICE_DIFFERENTIAL=$(or $(DIFFERENTIAL),600) GPUSLICE_DIFFERENTIAL_SEED=$(or $(SEED),$$(date +%s)00) \
+		$(CARGO) test --locked -p gpuslice-suite --test suite -- differential:: --nocapture
+
 .PHONY: fuzz-smoke
 fuzz-smoke: ## all fuzzers at once, for a minute
 	FUZZ_TOGETHER=1 tests/fuzz/run.sh 60

@@ -59,6 +59,8 @@ pub(crate) const CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: CUresult = 908;
 pub(crate) const CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
 /// `NVML_ERROR_INSUFFICIENT_SIZE`.
 pub(crate) const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = 7;
+/// `NVML_ERROR_NOT_FOUND`.
+pub(crate) const NVML_ERROR_NOT_FOUND: nvmlReturn_t = 6;
 /// `NVML_ERROR_NOT_SUPPORTED`.
 pub(crate) const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
 /// `NVML_ERROR_LIBRARY_NOT_FOUND`.

@@ -157,6 +157,10 @@ static int operate(char *line)
     } else if (!strcmp(operation, "image2d")) {
         *object = FN(handle, clCreateImage2D, 15, handle, uint64_t, uint32_t *, size_t, size_t, size_t, void *, code *)
                   (context, 1, format, 1024, size / 16384, 0, NULL, &result);
+    } else if (!strcmp(operation, "unknown")) {
+        uint32_t none[2] = {0, 0};
+        *object = FN(handle, clCreateImage2D, 15, handle, uint64_t, uint32_t *, size_t, size_t, size_t, void *, code *)
+                  (context, 1, none, 1024, size / 1024, 0, NULL, &result);
     } else if (!strcmp(operation, "image3d")) {
         *object = FN(handle, clCreateImage3D, 16, handle, uint64_t, uint32_t *, size_t, size_t, size_t, size_t, size_t, void *, code *)
                   (context, 1, format, 1024, 4, size / 65536, 0, 0, NULL, &result);

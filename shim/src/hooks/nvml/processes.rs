@@ -10,21 +10,32 @@ use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 
 use crate::answer::device;
 use crate::real::abi::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_SUPPORTED, NVML_PROCESS_DETAIL_LIST_V1, SUCCESS,
-    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t, nvmlProcessInfo_t,
-    nvmlProcessInfo_v1_t, nvmlReturn_t,
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_FOUND, NVML_ERROR_NOT_SUPPORTED,
+    NVML_PROCESS_DETAIL_LIST_V1, SUCCESS, nvmlDevice_t, nvmlProcessDetail_v1_t,
+    nvmlProcessDetailList_v1_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlReturn_t,
 };
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
-use crate::slice;
+use crate::slice::{self, loaded_slice::LoadedSlice};
 
 type Ask<T> = unsafe extern "C" fn(nvmlDevice_t, *mut u32, *mut T) -> nvmlReturn_t;
 type AskDetail =
     unsafe extern "C" fn(nvmlDevice_t, *mut nvmlProcessDetailList_v1_t) -> nvmlReturn_t;
 
-/// A device whose process list is the slice's.
+/// The largest number of instances of a card.
+const INSTANCES: usize = 8;
+
+/// A device whose process list is the slice's. The list of a card that MIG has divided is that of
+/// its instances.
 struct Listed {
     ledger: &'static Ledger,
+    card: Place,
+    instances: [Option<Place>; INSTANCES],
+}
+
+/// A device in the ledger, and the MIG instance that its processes run in.
+#[derive(Clone, Copy)]
+struct Place {
     uuid: DeviceUuid,
     instance: Instance,
 }
@@ -77,13 +88,27 @@ impl Row for nvmlProcessDetail_v1_t {
 fn listed(copy: CopyId, device: nvmlDevice_t) -> Option<Listed> {
     let slice = slice::current()?;
     let ledger = slice.ledger()?;
+    let (card, kind) = place(slice, copy, device)?;
+    let mut listed = Listed {
+        ledger,
+        card,
+        instances: [None; INSTANCES],
+    };
+    if kind == DeviceKind::Gpu {
+        listed.look(slice, copy, device);
+    }
+    Some(listed)
+}
+
+/// A device's place in the ledger, and its kind.
+fn place(slice: &LoadedSlice, copy: CopyId, device: nvmlDevice_t) -> Option<(Place, DeviceKind)> {
     let uuid = device::nvml_uuid(copy, device)?;
     let budget = slice.budget(uuid.bytes, Some(uuid.kind))?;
-    Some(Listed {
-        ledger,
+    let place = Place {
         uuid: slice.identity(uuid.bytes, budget),
         instance: instance(copy, device, uuid.kind),
-    })
+    };
+    Some((place, uuid.kind))
 }
 
 fn instance(copy: CopyId, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
@@ -105,9 +130,33 @@ fn instance(copy: CopyId, device: nvmlDevice_t, kind: DeviceKind) -> Instance {
 }
 
 impl Listed {
-    fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        let here = |record: &Record| record.device == Some(self.uuid) && record.used != 0;
-        self.ledger.slots().filter(here)
+    /// Finds the instances of a card.
+    fn look(&mut self, slice: &LoadedSlice, copy: CopyId, card: nvmlDevice_t) {
+        let Some(ask) = functions::nvmlDeviceGetMigDeviceHandleByIndex::real(copy) else {
+            return;
+        };
+        for (index, found) in (0u32..).zip(&mut self.instances) {
+            let mut instance = null_mut();
+            // SAFETY: the function's contract; the handle is the caller's own.
+            let code = unsafe { ask(card, index, &raw mut instance) };
+            match code {
+                SUCCESS => *found = place(slice, copy, instance).map(|(place, _)| place),
+                // The numbers of instances may have gaps.
+                NVML_ERROR_NOT_FOUND => {}
+                // The card is not divided.
+                _ => return,
+            }
+        }
+    }
+
+    /// The records of the device, each with the instance that its process runs in.
+    fn records(&self) -> impl Iterator<Item = (Record, Instance)> + '_ {
+        let used = self.ledger.slots().filter(|record| record.used != 0);
+        used.filter_map(|record| {
+            let mut places = core::iter::once(&self.card).chain(self.instances.iter().flatten());
+            let place = places.find(|place| record.device == Some(place.uuid))?;
+            Some((record, place.instance))
+        })
     }
 
     /// Writes as many records as there is room for, and the number of all records.
@@ -118,9 +167,8 @@ impl Listed {
         // SAFETY: the caller guarantees `count`.
         let room = unsafe { count.read() };
         let mut there = 0u32;
-        for record in self.records() {
+        for (record, Instance { gpu, compute }) in self.records() {
             if there < room {
-                let Instance { gpu, compute } = self.instance;
                 let row = T::row(record.pid, record.used, gpu, compute);
                 let place = infos.wrapping_add(there as usize);
                 // SAFETY: the caller guarantees room for `room` rows, and `there` is less.

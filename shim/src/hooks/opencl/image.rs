@@ -202,8 +202,15 @@ unsafe fn extent(desc: *const cl_image_desc) -> Option<[usize; 3]> {
     }
 }
 
-/// The size of a texel, or a lower bound of it.
+/// The size of a texel, or a lower bound of it. 0: OpenCL has no such format, and the driver refuses
+/// it with a code of its own.
 fn texel(format: cl_image_format) -> u64 {
+    // From CL_R to CL_ABGR, and from CL_SNORM_INT8 on; extensions have added types behind them.
+    let is_known =
+        matches!(format.order, 0x10B0..=0x10C3) && matches!(format.data_type, 0x10D0..=0x10EF);
+    if !is_known {
+        return 0;
+    }
     let channels = match format.order {
         // CL_RG, CL_RA, CL_Rx.
         0x10B2 | 0x10B3 | 0x10BA => 2,

@@ -6,6 +6,7 @@
 
 mod answers;
 mod cuda;
+mod differential;
 mod driver;
 mod failures;
 mod limits;

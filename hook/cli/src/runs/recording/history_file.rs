@@ -82,11 +82,9 @@ pub(crate) fn name_of(run: &RunStart) -> String {
     let name: String = letters
         .map(|letter| if plain(letter) { letter } else { '_' })
         .collect();
-    let time: String = run
-        .started
-        .chars()
-        .filter(|letter| !"-:".contains(*letter))
-        .collect();
+    // Programs of the slice can write to the file that the start is read from.
+    let letters = run.started.chars().filter(|letter| !"-:".contains(*letter));
+    let time: String = letters.filter(|letter| plain(*letter)).take(32).collect();
     format!("{time}-{}-{name}.jsonl", run.pid)
 }
 
@@ -194,5 +192,29 @@ impl LiveFile {
         new.write_all(text.as_bytes())?;
         self.file = new.persist(&self.path)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_is_stored_in_its_folder_whatever_its_start_says() {
+        let run = |started: &str| RunStart {
+            name: "../a b".to_owned(),
+            pid: 7,
+            started: started.to_owned(),
+            ..RunStart::default()
+        };
+        let usual = name_of(&run("2026-11-23T08:00:05.250Z"));
+        assert_eq!(usual, "20261123T080005.250Z-7-.._a_b.jsonl");
+        let long = format!("/tmp/../{}", "1".repeat(500));
+        for started in ["/etc/cron.d/x", "../../x", "a/b", &long] {
+            let name = name_of(&run(started));
+            let path = Path::new("/events/history").join(&name);
+            assert_eq!(path.parent(), Some(Path::new("/events/history")), "{name}");
+            assert!(name.len() < 255, "{name}");
+        }
     }
 }

@@ -2,8 +2,9 @@
 //! Touches: workers on a simulated H200 with three instances.
 
 use gpuslice_suite::run::{Machine, Run};
-use gpuslice_suite::worker::Worker;
+use gpuslice_suite::worker::{Counted, Worker};
 use gpuslice_suite::{compile, place};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 const GIB: u64 = 1 << 30;
@@ -46,4 +47,42 @@ fn a_card_reports_the_memory_of_all_its_instances() {
     assert_eq!(first.nvml(), second.nvml());
     first.must(&format!("alloc 0 {GIB}"));
     assert_eq!(second.nvml()[2], before + held + GIB);
+}
+
+/// The list of the card was empty in a slice, and monitors show processes by it.
+#[test]
+fn a_card_lists_the_processes_of_all_its_instances() {
+    for keys in [
+        json!({"memory": 8 * GIB}),
+        json!({"devices": [
+            {"uuid": "MIG-a1111111-3333-5444-8555-666677770000", "memory": 8 * GIB},
+            {"uuid": "MIG-b2222222-3333-5444-8555-666677770000", "memory": 8 * GIB},
+        ], "memory": 8 * GIB}),
+    ] {
+        let slice = Counted::of_devices("h200-mig", &keys, 3);
+        let mut first = slice.worker();
+        first.must(&format!("alloc 0 {GIB}"));
+        let second = slice.run(compile::worker());
+        let second = second.env(
+            "CUDA_VISIBLE_DEVICES",
+            "MIG-b2222222-3333-5444-8555-666677770000",
+        );
+        let mut second = Worker::start(second);
+        second.must("start 0");
+        let held = |worker: &mut Worker| worker.nvml()[2].cast_signed();
+        let (pids, used) = ([first.pid(), second.pid()].map(i64::from), held(&mut first));
+        let [0, 2, listed @ ..] = &first.ask("listed 8")[..] else {
+            panic!(
+                "the list has not both processes: {:?}",
+                first.ask("listed 8")
+            );
+        };
+        let mut found = [listed[0], listed[2]];
+        found.sort_unstable();
+        assert!(pids.iter().all(|pid| found.contains(pid)), "{listed:?}");
+        assert!(
+            listed[1] + listed[3] >= GIB.cast_signed(),
+            "{listed:?} of {used}"
+        );
+    }
 }

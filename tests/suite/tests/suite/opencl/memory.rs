@@ -96,6 +96,17 @@ fn each_kind_of_memory_is_counted_refused_and_released() {
     }
 }
 
+/// Such an image was refused for want of memory where it exceeded the slice.
+#[test]
+fn an_image_of_an_unknown_format_gets_the_drivers_code_whatever_its_size() {
+    let slice = Counted::new("rtx3090", GIB);
+    let operations = [MIB, 2 * GIB].map(|size| format!("unknown 0 {size}"));
+    // CL_INVALID_IMAGE_FORMAT_DESCRIPTOR.
+    let said = lines(&slice, "libOpenCL.so.1", &operations);
+    assert_eq!(said, ["unknown -39", "unknown -39"]);
+    assert_eq!(slice.refusals().count, 0);
+}
+
 #[test]
 fn opencl_has_the_room_that_cuda_leaves() {
     let slice = Counted::new("rtx3090", GIB);
