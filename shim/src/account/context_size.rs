@@ -50,7 +50,7 @@ pub(crate) enum ContextGrowth {
 
 /// A sample of the device's processes and free memory.
 pub(crate) struct Sample {
-    processes: Processes,
+    processes: [Option<(u32, u64)>; PROCESSES],
     free: Option<u64>,
 }
 
@@ -69,34 +69,11 @@ impl Meter {
         }
     }
 
-    /// Prepares to measure the device with this uuid.
-    pub(crate) fn of(uuid: DeviceUuid) -> Meter {
-        Meter { nvml: open(uuid) }
-    }
-
-    /// The memory of this process on the device, as NVML reports it for any API. None: NVML does not
-    /// list this process.
-    pub(crate) fn own(&self) -> Option<u64> {
-        let (nvml, device) = self.nvml?;
-        let lists = [
-            functions::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml),
-            functions::nvmlDeviceGetGraphicsRunningProcesses_v3::real(nvml),
-        ];
-        let own = lists.into_iter().flatten().filter_map(|ask| {
-            let mut processes = [None; PROCESSES];
-            list(ask, device, &mut processes);
-            used_by(&processes, own_pid())
-        });
-        own.max()
-    }
-
     /// Takes a sample. `host` returns the memory that the host has available, on unified memory.
     pub(crate) fn sample(&self, host: impl Fn() -> Option<u64>) -> Sample {
         let mut processes = [None; PROCESSES];
-        if let Some((nvml, device)) = self.nvml
-            && let Some(ask) = functions::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml)
-        {
-            list(ask, device, &mut processes);
+        if let Some((nvml, device)) = self.nvml {
+            list(nvml, device, &mut processes);
         }
         let nvml = || {
             self.nvml
@@ -170,22 +147,7 @@ fn open(uuid: DeviceUuid) -> Option<(CopyId, nvmlDevice_t)> {
     Some((nvml, device))
 }
 
-type Processes = [Option<(u32, u64)>; PROCESSES];
-type AskProcesses = functions::nvmlDeviceGetComputeRunningProcesses_v3::Real;
-
-fn own_pid() -> u32 {
-    u32::try_from(sys::pid()).unwrap_or(0)
-}
-
-fn used_by(processes: &Processes, pid: u32) -> Option<u64> {
-    let mut listed = processes.iter().flatten();
-    listed
-        .find(|(other, _)| *other == pid)
-        .map(|(_, used)| *used)
-}
-
-#[inline(never)]
-fn list(ask: AskProcesses, device: nvmlDevice_t, into: &mut Processes) {
+fn list(nvml: CopyId, device: nvmlDevice_t, into: &mut [Option<(u32, u64)>; PROCESSES]) {
     let nobody = nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -195,6 +157,9 @@ fn list(ask: AskProcesses, device: nvmlDevice_t, into: &mut Processes) {
     let mut listed = [nobody; PROCESSES];
     const ROOM: u32 = 64;
     let mut count = ROOM;
+    let Some(ask) = functions::nvmlDeviceGetComputeRunningProcesses_v3::real(nvml) else {
+        return;
+    };
     // SAFETY: the function's contract: `count` is the number of entries that `listed` has room for.
     if unsafe { ask(device, &raw mut count, listed.as_mut_ptr()) } != SUCCESS {
         return;
@@ -210,12 +175,15 @@ fn list(ask: AskProcesses, device: nvmlDevice_t, into: &mut Processes) {
 
 impl Sample {
     fn used_by(&self, pid: u32) -> Option<u64> {
-        used_by(&self.processes, pid)
+        let mut listed = self.processes.iter().flatten();
+        listed
+            .find(|(other, _)| *other == pid)
+            .map(|(_, used)| *used)
     }
 
     /// The growth from this sample to a later one. None: neither source reports it.
     pub(crate) fn until(&self, later: &Sample) -> Option<ContextGrowth> {
-        let pid = own_pid();
+        let pid = u32::try_from(sys::pid()).unwrap_or(0);
         let is_new = |(pid, used): &&(u32, u64)| self.used_by(*pid).is_none() && *used != 0;
         let mut fresh = later.processes.iter().flatten().filter(is_new);
         if let Some((_, used)) = fresh.clone().find(|(new, _)| *new == pid) {

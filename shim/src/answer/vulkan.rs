@@ -4,7 +4,6 @@
 use core::mem::{MaybeUninit, offset_of};
 
 use gpuslice_config::answer::view::{DriverMemory, MemoryView};
-use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::{self, Device};
@@ -71,16 +70,6 @@ pub(crate) fn identity(copy: CopyId, physical: VkPhysicalDevice) -> Option<Ident
         // SAFETY: zeroed before the call; any bytes are an integer.
         is_integrated: unsafe { kind.read() } == INTEGRATED_GPU,
     })
-}
-
-/// The uuid by which NVML knows a device. A MIG instance is one that the slice lists as such.
-pub(crate) fn uuid(slice: &LoadedSlice, identity: Identity) -> Option<DeviceUuid> {
-    let place = slice.budget(identity.uuid, None)?;
-    let listed = slice.uuid(place);
-    Some(listed.unwrap_or(DeviceUuid {
-        kind: DeviceKind::Gpu,
-        bytes: identity.uuid,
-    }))
 }
 
 /// The slice's entry for a device. None: the slice does not limit it.

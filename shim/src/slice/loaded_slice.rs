@@ -132,12 +132,6 @@ impl LoadedSlice {
         self.listed.get(usize::from(budget.0))
     }
 
-    /// The uuid of a budget's device. None: the slice does not list the device.
-    pub(crate) fn uuid(&self, budget: Budget) -> Option<DeviceUuid> {
-        let mut devices = self.slice.devices();
-        devices.nth(usize::from(budget.0)).map(|listed| listed.uuid)
-    }
-
     /// The first device that the slice lists as sharing the host's memory.
     pub(crate) fn integrated(&self) -> Option<(Budget, DeviceUuid)> {
         let mut devices = (0u8..).zip(self.slice.devices());

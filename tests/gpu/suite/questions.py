@@ -132,7 +132,7 @@ QUESTIONS = [
     ("vulkan-budget", "How do budget and usage move when another process takes memory?",
      "FREE is shown as budget less usage", "vulkan", "budget falls, usage stays", ""),
     ("vulkan-device-cost", "What does a VkDevice take before its first allocation, and 256 MiB and 13 KiB after it?",
-     "The growth of NVML's figure is charged like a context", "vulkan", "a context's worth", ""),
+     "It is to be charged like a context", "vulkan", "a context's worth", ""),
     ("vulkan-report", "Does the driver offer VK_EXT_device_memory_report?",
      "It would show hidden allocations", "vulkan", "no", ""),
     ("opencl-size", "What do CL_DEVICE_GLOBAL_MEM_SIZE, MAX_MEM_ALLOC_SIZE and CL_DEVICE_UUID_KHR report?",

@@ -3,10 +3,6 @@
 
 use core::ffi::{CStr, c_void};
 
-use gpuslice_config::words::units::Bytes;
-
-use crate::account::share::Full;
-use crate::account::vulkan::device as device_cost;
 use crate::account::{self, Account};
 use crate::answer::vulkan;
 use crate::hooks::vulkan::devices::{self, Body, Functions, MOST_MEMBERS, Member, Place};
@@ -48,24 +44,7 @@ pub(crate) unsafe fn create(
             false => ask(),
         };
     };
-    // A device of several cards has no size that could be told from one figure.
-    let only = match (count, members) {
-        (1, [Some(only), ..]) => only.account().zip(Some(only.identity)),
-        _ => None,
-    };
-    let measured =
-        only.and_then(|(account, identity)| Some((account, vulkan::uuid(slice, identity)?)));
-    let cost = measured.map(|(account, uuid)| device_cost::begin(&account, uuid));
-    if let Some(Err(Full)) = cost {
-        place.free();
-        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    }
     let code = ask();
-    if let (Some(Ok(cost)), Some((account, _))) = (cost, only)
-        && let [Some(only), ..] = &mut members
-    {
-        only.cost = cost.end(&account, code == VK_SUCCESS);
-    }
     // SAFETY: VK_SUCCESS, so the driver has written the device.
     let made = (code == VK_SUCCESS).then(|| unsafe { device.read() });
     match made {
@@ -144,7 +123,6 @@ fn member(slice: &'static LoadedSlice, copy: CopyId, physical: VkPhysicalDevice)
         identity,
         // A slice that can be read only later may have other budgets.
         entry: (!slice.refuses()).then_some(entry),
-        cost: Bytes::ZERO,
     })
 }
 
@@ -217,12 +195,6 @@ pub(crate) unsafe fn destroy(
 #[inline(never)]
 fn gone(place: Place) {
     account::vulkan::device_gone(place.number());
-    let members = place.body().into_iter().flat_map(|body| body.members);
-    for member in members.flatten().filter(|it| it.cost > Bytes::ZERO) {
-        if let Some(account) = member.account() {
-            device_cost::gone(&account, member.cost);
-        }
-    }
     place.free();
 }
 

@@ -8,8 +8,6 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use gpuslice_config::words::units::Bytes;
-
 use crate::account::vulkan::Owner;
 use crate::account::{self, Account};
 use crate::answer::device::Device;
@@ -27,8 +25,6 @@ pub(crate) struct Member {
     pub(crate) identity: Identity,
     /// None: the slice could not be read when the device was made.
     pub(crate) entry: Option<Device<'static>>,
-    /// The memory that is charged for the device itself.
-    pub(crate) cost: Bytes,
 }
 
 impl Member {
@@ -128,11 +124,6 @@ impl Place {
             unsafe { record.body.get().write(MaybeUninit::new(body)) };
             record.handle.store(device as usize, Ordering::Release);
         }
-    }
-
-    /// What is known of the device, which is gone by now or is about to go.
-    pub(crate) fn body(self) -> Option<&'static Body> {
-        self.record()?.body()
     }
 
     /// Removes the handle, so that another device may have it. The record stays taken.

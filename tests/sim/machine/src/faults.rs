@@ -13,7 +13,6 @@ pub struct Faults {
     missing: Vec<String>,
     slow: Vec<(String, Duration)>,
     moves: u64,
-    vulkan_device: u64,
     self_dlsym: bool,
     private_addresses: bool,
     other_pid: bool,
@@ -77,9 +76,6 @@ impl Faults {
             self.lost = Some(n);
         } else if let Some(Ok(bytes)) = item.strip_prefix("free-moves=").map(crate::parse_bytes) {
             self.moves = bytes;
-        } else if let Some(Ok(bytes)) = item.strip_prefix("vulkan-device=").map(crate::parse_bytes)
-        {
-            self.vulkan_device = bytes;
         } else if let Some((name, millis)) = item
             .strip_prefix("slow:")
             .and_then(|rest| rest.split_once('='))
@@ -91,12 +87,6 @@ impl Faults {
             return false;
         }
         true
-    }
-
-    /// The memory that a device of Vulkan takes before its first allocation.
-    #[must_use]
-    pub fn vulkan_device(&self) -> u64 {
-        self.vulkan_device
     }
 
     /// The entries that were not understood.

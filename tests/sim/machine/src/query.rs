@@ -72,24 +72,12 @@ impl Machine {
     /// The processes that have a context on the memory, and the bytes that each holds.
     #[must_use]
     pub fn processes(&self, domain: usize) -> Vec<ProcessUse> {
-        self.holders(domain, |slot| {
-            self.shared.slots[slot].contexts[domain].load(Relaxed) != 0
-        })
-    }
-
-    /// The processes that hold memory without a context, as those of Vulkan do.
-    #[must_use]
-    pub fn without_context(&self, domain: usize) -> Vec<ProcessUse> {
-        self.holders(domain, |slot| {
-            let contexts = &self.shared.slots[slot].contexts[domain];
-            contexts.load(Relaxed) == 0 && self.slot_use(slot, domain) != 0
-        })
-    }
-
-    fn holders(&self, domain: usize, wanted: impl Fn(usize) -> bool) -> Vec<ProcessUse> {
         self.reap_if_needed();
         (0..self.slots_high())
-            .filter(|i| self.shared.slots[*i].image.load(Acquire) != 0 && wanted(*i))
+            .filter(|i| {
+                let slot = &self.shared.slots[*i];
+                slot.image.load(Acquire) != 0 && slot.contexts[domain].load(Relaxed) != 0
+            })
             .map(|i| ProcessUse {
                 pid: u32::try_from(self.shared.slots[i].pid.load(Relaxed)).unwrap_or(0),
                 used: self.slot_use(i, domain),

@@ -61,41 +61,26 @@ const NO_INSTANCE: u32 = u32::MAX;
 /// How much larger this process's id is outside its pid namespace, with the fault `other-pid`.
 const OUTSIDE: u32 = 1 << 22;
 
-fn info(device: &Device, it: ProcessUse) -> InfoV2 {
-    let mig = device.machine.domains[it.domain]
-        .mig
-        .map(|mig| &device.gpu().mig[mig]);
-    InfoV2 {
-        pid: it.pid,
-        used: it.used,
-        gpu_instance: mig.map_or(NO_INSTANCE, |mig| mig.gpu_instance),
-        compute_instance: mig.map_or(NO_INSTANCE, |mig| mig.compute_instance),
-    }
-}
-
-/// Processes of Vulkan, where devices of Vulkan cost memory.
-fn graphics(device: Device) -> Answer<Vec<InfoV2>> {
-    if device.gpu().nvml_minimal {
-        return Err(NOT_SUPPORTED);
-    }
-    let machine = device.machine;
-    if machine.faults.vulkan_device() == 0 {
-        return Ok(Vec::new());
-    }
-    let domains = device.domains();
-    let all = domains.flat_map(|domain| machine.without_context(domain));
-    Ok(all.map(|it| info(&device, it)).collect())
-}
-
 fn processes(device: Device) -> Answer<Vec<InfoV2>> {
     if device.gpu().nvml_minimal {
         return Err(NOT_SUPPORTED);
     }
     let machine = device.machine;
+    let info = |it: ProcessUse| {
+        let mig = machine.domains[it.domain]
+            .mig
+            .map(|mig| &device.gpu().mig[mig]);
+        InfoV2 {
+            pid: it.pid,
+            used: it.used,
+            gpu_instance: mig.map_or(NO_INSTANCE, |mig| mig.gpu_instance),
+            compute_instance: mig.map_or(NO_INSTANCE, |mig| mig.compute_instance),
+        }
+    };
     let mut all: Vec<InfoV2> = device
         .domains()
         .flat_map(|domain| machine.processes(domain))
-        .map(|it| info(&device, it))
+        .map(info)
         .collect();
     if machine.faults.other_pid() {
         let own = std::process::id();
@@ -155,16 +140,16 @@ nvml! {
         list(count, out, processes(device(handle)?)?)
     }
 
-    fn nvmlDeviceGetGraphicsRunningProcesses(handle: nvmlDevice_t, count: Out<u32>, out: Out<InfoV1>) {
-        list(count, out, graphics(device(handle)?)?.iter().map(old).collect())
+    fn nvmlDeviceGetGraphicsRunningProcesses(handle: nvmlDevice_t, count: Out<u32>, _out: Out<InfoV1>) {
+        nobody(handle, count)
     }
 
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2(handle: nvmlDevice_t, count: Out<u32>, out: Out<InfoV2>) {
-        list(count, out, graphics(device(handle)?)?)
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(handle: nvmlDevice_t, count: Out<u32>, _out: Out<InfoV2>) {
+        nobody(handle, count)
     }
 
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3(handle: nvmlDevice_t, count: Out<u32>, out: Out<InfoV2>) {
-        list(count, out, graphics(device(handle)?)?)
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(handle: nvmlDevice_t, count: Out<u32>, _out: Out<InfoV2>) {
+        nobody(handle, count)
     }
 
     fn nvmlDeviceGetMPSComputeRunningProcesses(handle: nvmlDevice_t, count: Out<u32>, _out: Out<InfoV1>) {

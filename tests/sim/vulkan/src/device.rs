@@ -5,7 +5,6 @@ use crate::instance::{PhysicalDevice, card};
 use crate::{LOADER_MAGIC, chain, memory};
 use ash::vk;
 use ash::vk::Handle;
-use gpuslice_sim_machine::Kind;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,47 +23,7 @@ struct Dispatchable {
     magic: u64,
 }
 
-impl PhysicalDevice {
-    /// Takes what a device costs before its first allocation. Only a fault makes it cost something,
-    /// because the size is not known.
-    fn takes_device(&self) -> bool {
-        let bytes = self.machine.faults.vulkan_device();
-        bytes == 0
-            || self
-                .machine
-                .charge(self.domain, Kind::Context, bytes)
-                .is_ok()
-    }
-
-    fn give_back_device(&self) {
-        let bytes = self.machine.faults.vulkan_device();
-        if bytes != 0 {
-            self.machine.discharge(self.domain, Kind::Context, bytes);
-        }
-    }
-}
-
 impl Device {
-    fn each_card(&self) -> impl Iterator<Item = &PhysicalDevice> {
-        // SAFETY: a card outlives its devices.
-        self.cards.iter().map(|card| unsafe { &**card })
-    }
-
-    /// Takes what the device costs on each of its cards, or nothing.
-    fn takes_its_own(&self) -> bool {
-        let taken = self
-            .each_card()
-            .take_while(|card| card.takes_device())
-            .count();
-        if taken == self.cards.len() {
-            return true;
-        }
-        self.each_card()
-            .take(taken)
-            .for_each(PhysicalDevice::give_back_device);
-        false
-    }
-
     pub(crate) fn handle(&self) -> u64 {
         std::ptr::from_ref(self) as u64
     }
@@ -99,14 +58,10 @@ pub(crate) unsafe extern "C" fn vkCreateDevice(
             }
         });
     }
-    let device = Device {
+    let device = Box::new(Device {
         magic: LOADER_MAGIC,
         cards,
-    };
-    if !device.takes_its_own() {
-        return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
-    }
-    let device = Box::new(device);
+    });
     // SAFETY: the caller's contract.
     unsafe { out.write(vk::Device::from_raw(Box::into_raw(device) as u64)) };
     vk::Result::SUCCESS
@@ -119,10 +74,7 @@ pub(crate) unsafe extern "C" fn vkDestroyDevice(
     if !device.is_null() {
         memory::device_gone(device.as_raw());
         // SAFETY: the handle is the address of a box, which the caller gives up.
-        let device = unsafe { Box::from_raw(device.as_raw() as *mut Device) };
-        device
-            .each_card()
-            .for_each(PhysicalDevice::give_back_device);
+        drop(unsafe { Box::from_raw(device.as_raw() as *mut Device) });
     }
 }
 

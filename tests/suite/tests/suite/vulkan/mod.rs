@@ -1,7 +1,6 @@
 //! Vulkan on the simulated cards: through Khronos' loader, and by programs that open the driver
 //! themselves.
 
-mod device_cost;
 mod heaps;
 mod law;
 mod layers;

@@ -3,8 +3,6 @@
 //!
 //! Handles are numbers of a device, so that the number of the device is a part of the key.
 
-pub(crate) mod device;
-
 use gpuslice_config::ledger::{Class, Kind};
 use gpuslice_config::words::units::Bytes;
 
