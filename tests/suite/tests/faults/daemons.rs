@@ -3,7 +3,7 @@
 //! Touches: hosts of their own; traced programs. Needs root.
 
 use super::bench::containers::{self, ContainerHost};
-use super::bench::host::{EXECS, Host, PATIENCE, succeeds};
+use super::bench::host::{EXECS, Host, PATIENCE};
 use super::bench::trace::{Act, Call, Director, trace};
 use super::row::{Fault, Outcome, Row, injections, is_root, not_run, right, spread};
 use super::signals::Once;
@@ -140,7 +140,7 @@ fn watcher_killed(host: &Host, round: usize) -> Outcome {
     let watcher = watcher_of(host)?;
     kill(watcher);
     is_in_its_slice(&mut worker)?;
-    let shown = succeeds(host.gpuslice(&["status", "--json"]))?;
+    let shown = host.status()?;
     right(shown.stdout.contains("8589934592"), || {
         format!("the slice is not shown: {shown:?}")
     })?;
@@ -234,10 +234,8 @@ fn a_killed_daemon_takes_no_slice_with_it_and_starts_again() {
     }
     row.check("after the last daemon", || {
         worker.kill();
-        for file in ["/run/gpusliced.toml", "/run/gpusliced.sock"] {
-            let _ = std::fs::remove_file(host.path(file));
-        }
-        host.is_as_new()
+        // A daemon keeps its state and the folders of its pages in /run/gpuslice.
+        host.is_idle().and_then(|()| host.promises_all())
     });
     row.finish();
 }

@@ -75,7 +75,7 @@ fn hangs(host: &Host, page_cache: &str) -> Outcome {
         .spawn()
         .expect("a run");
     let beside = ends(host.life(Judge::Strictly)).and_then(|life| Judge::Strictly.answer(&life));
-    let shown = succeeds(host.gpuslice(&["status", "--json"]));
+    let shown = host.status();
     let collected = succeeds(host.gpuslice(&["gc"]));
     mount.dies();
     let ended = child.wait().expect("its end");
@@ -125,7 +125,7 @@ fn named_by_a_process(host: &Host) -> Outcome {
     let sleep = host.run("sleep").arg("1000").env("GPUSLICE_CONFIG", MODEL);
     let mut sleeper = sleep.into_command().spawn().expect("a process");
     let beside = ends(host.life(Judge::Strictly)).and_then(|life| Judge::Strictly.answer(&life));
-    let shown = succeeds(host.gpuslice(&["status", "--json"]));
+    let shown = host.status();
     let collected = succeeds(host.gpuslice(&["gc"]));
     let _ = sleeper.kill();
     let _ = sleeper.wait();

@@ -3,7 +3,7 @@
 //! Touches: hosts of their own; traced programs; a pid namespace with few numbers. Needs root.
 
 use super::bench::driver_lock::DriverLock;
-use super::bench::host::{EXECS, Host, PATIENCE, succeeds};
+use super::bench::host::{EXECS, Host, PATIENCE};
 use super::bench::life::{self, Judge};
 use super::bench::slice::{Bench, LIMIT};
 use super::bench::trace::{Act, Call, Director, trace};
@@ -75,7 +75,7 @@ impl Director for Stop<'_> {
     }
 
     fn stopped(&mut self) {
-        self.outcome = succeeds(self.host.gpuslice(&["status", "--json"])).map(drop);
+        self.outcome = self.host.status().map(drop);
     }
 }
 
