@@ -82,6 +82,12 @@ law: build ## the ledger's law for LAW random programs (3000, ten minutes) and R
 guard: build ## the guard: a thousand signals in time, and its cost with 64 slices
 	$(CARGO) test --locked -p gpuslice --test cli -- guard:: --ignored --nocapture --test-threads 1
 
+.PHONY: faults
+faults: build clients ## the faults table: each kind of fault up to FAULTS times (200); also target/report/faults.json
+	rm -rf $(TARGET)/faults
+	status=0; GPUSLICE_FAULTS=$(or $(FAULTS),200) $(CARGO) test --locked -p gpuslice-suite --test faults || status=$$?; \
+	$(CARGO) test --locked -p gpuslice-suite --test faults -- --ignored --exact table::report --nocapture && exit $$status
+
 .PHONY: claims
 claims: build ## 10,000 random claims of Kubernetes on 100 simulated nodes, and what 1,000 drivers ask of the API server
 	$(CARGO) test --locked -p gpuslice-dra --test dra -- scale:: --ignored --nocapture --test-threads 1

@@ -1,10 +1,11 @@
 //! Loads this process's slice once, or finds that it has none.
 //! Touches: the slice file, the environment, once.
-//! Law: loaded at the first intercepted call. Blocks no thread, survives fork, may run twice.
+//! Law: loaded at the first intercepted call. Blocks no thread, survives fork, may run twice. Needs no
+//! more than a few hundred bytes of the calling thread's stack.
 //! Everything is written to its final place, and never lies on the stack of the calling thread.
 
 use core::cell::UnsafeCell;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ use crate::slice::loaded_slice::{LoadedSlice, Mounted};
 use crate::slice::source::{
     NO_MEMORY, Opened, PASSING, begin, find, in_environment, is_passing, open, refuse, unusable,
 };
-use crate::sys::{self, File};
+use crate::sys::{self, File, stack};
 
 /// The outcome of loading, for the rest of the process's life.
 struct Loaded {
@@ -66,9 +67,29 @@ fn first() -> Option<&'static LoadedSlice> {
 }
 
 fn loaded() -> &'static Loaded {
-    if let Some(loaded) = LOADED.get() {
-        return loaded;
+    LOADED.get().unwrap_or_else(load_on_a_large_stack)
+}
+
+/// Loads on a stack of its own: a thread may have as little as 16 KiB, which loading would exceed.
+#[cold]
+#[inline(never)]
+fn load_on_a_large_stack() -> &'static Loaded {
+    extern "C" fn load_to(place: *mut c_void) -> u8 {
+        let loaded = Some(load());
+        // SAFETY: `place` is the variable below, which lives across this call.
+        unsafe { place.cast::<Option<&'static Loaded>>().write(loaded) };
+        0
     }
+    let mut loaded: Option<&'static Loaded> = None;
+    let place = (&raw mut loaded).cast();
+    // Without memory for a stack, the caller's has to do.
+    match stack::on_a_large_one(load_to, place) {
+        Some(_) => loaded.unwrap_or_else(load),
+        None => load(),
+    }
+}
+
+fn load() -> &'static Loaded {
     match build() {
         Built::Slice(loaded) => LOADED.get_or_init(|| loaded),
         Built::NoMemory(path) => {

@@ -58,7 +58,7 @@ pub fn compile(compiler: &str, source: &str, name: &str, words: &[&str]) -> Path
     let sources = command.get_args().map(PathBuf::from);
     let sources = sources.filter(|path| path.extension().is_some_and(|end| end == "c"));
     let mut from: Vec<PathBuf> = sources.collect();
-    from.extend(["c/client.h", "c/worker.h"].map(place::source));
+    from.extend(["c/client.h", "c/worker.h", "c/life.h"].map(place::source));
     from.extend([source.clone(), sim.join("libcuda.so.1")]);
     if known && is_newer(&program, &from) {
         return program;

@@ -38,6 +38,12 @@ pub fn gpuslice() -> PathBuf {
     built(target().join("release/gpuslice"), "make")
 }
 
+/// The OCI hook.
+#[must_use]
+pub fn hook() -> PathBuf {
+    built(target().join("release/gpuslice-hook"), "make")
+}
+
 /// The folder of the simulated driver.
 #[must_use]
 pub fn sim() -> PathBuf {

@@ -259,6 +259,15 @@ pub struct Said {
     pub free: u64,
 }
 
+/// Why a worker has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// It has ended.
+    Ended,
+    /// It did not answer in time.
+    Late,
+}
+
 /// A process that allocates on command. It is killed when this value is dropped.
 pub struct Worker {
     child: Child,
@@ -313,18 +322,44 @@ impl Worker {
 
     /// Waits until there is something to read. A worker always writes whole lines.
     fn is_heard(&self) {
+        assert!(
+            self.says_something(PATIENCE),
+            "the worker does not answer within {PATIENCE:?}"
+        );
+    }
+
+    /// Whether there is something to read, or the worker's end, within this time.
+    fn says_something(&self, patience: Duration) -> bool {
         if !self.stdout.buffer().is_empty() {
-            return;
+            return true;
         }
         let mut poll = libc::pollfd {
             fd: self.stdout.get_ref().as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        let patience = i32::try_from(PATIENCE.as_millis()).unwrap_or(i32::MAX);
+        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one descriptor, which is open.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, patience) };
-        assert!(ready != 0, "the worker does not answer within {PATIENCE:?}");
+        unsafe { libc::poll(&raw mut poll, 1, patience) != 0 }
+    }
+
+    /// Like [`Worker::ask`], for a worker that may have ended or may not answer.
+    ///
+    /// # Errors
+    /// When it has ended, or does not answer in time.
+    pub fn try_ask(&mut self, line: &str, patience: Duration) -> Result<Vec<i64>, Silence> {
+        self.send(0, line);
+        loop {
+            if !self.says_something(patience) {
+                return Err(Silence::Late);
+            }
+            let words = self.hear().ok_or(Silence::Ended)?;
+            if self.unanswered == 0 {
+                let numbers = words.iter().skip(2);
+                let number = |word: &String| word.parse().unwrap_or(i64::MIN);
+                return Ok(numbers.map(number).collect());
+            }
+        }
     }
 
     /// Waits until every command is answered. False if the worker is dead.
