@@ -15,6 +15,7 @@ mod api_server;
 mod claims;
 mod cost;
 mod driver;
+mod engine;
 mod health;
 mod hostile;
 mod http_server;
