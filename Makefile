@@ -92,6 +92,14 @@ faults: build clients ## the faults table: each kind of fault up to FAULTS times
 claims: build ## 10,000 random claims of Kubernetes on 100 simulated nodes, and what 1,000 drivers ask of the API server
 	$(CARGO) test --locked -p gpuslice-dra --test dra -- scale:: --ignored --nocapture --test-threads 1
 
+.PHONY: cluster cluster-programs
+cluster: $(if $(KUBE_BIN),build containers cluster-programs) ## claims on Kubernetes' own programs: KUBE_BIN=DIR make cluster (tests/cluster/README.md)
+	TARGET=$(TARGET) tests/cluster/run.sh $(STEPS)
+
+cluster-programs:
+	$(CARGO) build --locked -p gpuslice-dra -p gpuslice-node
+	tests/setup.sh examples
+
 limits: build ## the driver's limits of 10,000 killed containers: nothing is left in the cgroups above
 	$(CARGO) test --locked -p gpuslice-suite --test suite -- --ignored --exact driver::limit::no_guarantee_is_left_after_ten_thousand_containers
 

@@ -16,6 +16,7 @@ mod api_server;
 mod claims;
 mod cost;
 mod driver;
+mod engine;
 mod events;
 mod health;
 mod hostile;

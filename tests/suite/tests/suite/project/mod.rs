@@ -2,6 +2,7 @@
 //! Touches: the sources as text, the built library.
 
 mod chart;
+mod cluster;
 mod examples;
 mod exports;
 mod floors;
