@@ -52,9 +52,14 @@ pub(crate) unsafe fn create(
             let unified = |member: &Option<Member>| {
                 member.is_some_and(|it| it.entry.is_some_and(|it| it.unified == Some(true)))
             };
+            // A device of one card keeps its account.
+            let only = match (count, members) {
+                (1, [Some(only), ..]) => only.account(),
+                _ => None,
+            };
             let body = Body {
                 functions: functions(call.copy, made),
-                payer: only.map(|(account, _)| account).filter(Account::is_settled),
+                payer: only.filter(Account::is_settled),
                 charged: match members.iter().any(unified) {
                     // All memory is the device's.
                     true => u32::MAX,
