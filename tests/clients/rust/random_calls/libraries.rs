@@ -27,6 +27,10 @@ fn open(name: &CStr, flags: i32) -> *mut c_void {
 }
 
 /// dlsym.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program, which asks as programs do"
+)]
 pub fn lookup(library: *mut c_void, name: &CStr) -> u64 {
     // SAFETY: dlsym's contract; the handle is from dlopen, or RTLD_DEFAULT.
     unsafe { libc::dlsym(library, name.as_ptr()) as u64 }
