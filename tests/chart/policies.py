@@ -72,6 +72,22 @@ def pod(annotations=None, runtime_class=None):
     return {"metadata": metadata, "spec": {"runtimeClassName": runtime_class} if runtime_class else {}}
 
 
+def status_of(*entries, allocation="node1", consumers=("web",), **more):
+    """A claim with a status: entries of status.devices as (driver, pool, used)."""
+    result = {"request": "gpu", "driver": "gpuslice.io", "pool": "node1", "device": "gpu-0", "shareID": "s"}
+    status = {"reservedFor": [{"resource": "pods", "name": name, "uid": name} for name in consumers]} if consumers else {}
+    status |= {"allocation": {"devices": {"results": [result]}, "nodeName": allocation}} if allocation else {}
+    devices = [{"driver": driver, "pool": pool, "device": "gpu-0", "data": {"used": used}} for driver, pool, used in entries]
+    return {"metadata": {"name": "c"}, "spec": {}, "status": status | ({"devices": devices} if devices else {}) | more}
+
+
+def event_of(instance="node1", component="gpuslice.io", kind="Pod"):
+    """An event as the driver posts it."""
+    event = {"metadata": {"name": "web.1"}, "involvedObject": {"kind": kind, "name": "web"}, "reason": "NoSlice", "count": 1}
+    event |= {"reportingInstance": instance} if instance else {}
+    return event | ({"reportingComponent": component} if component else {})
+
+
 def exactly(memory=None, device_class="gpuslice.io", **more):
     """A request of a claim."""
     capacity = {"capacity": {"requests": {"memory": memory}}} if memory else {}
@@ -116,6 +132,8 @@ class Policies:
 
     def check(self):
         self.slices()
+        self.statuses()
+        self.events()
         self.annotations()
         self.limits()
         for values in ["no policies"]:
@@ -151,6 +169,73 @@ class Policies:
                 (by_driver("CREATE", slice_of("node1", "gpu.nvidia.com")), [foreign]),
                 (by_driver("UPDATE", mine, slice_of("node1", "gpu.nvidia.com")), [foreign]),
                 (by_driver("CREATE", mine, node=None), [unbound, unknown]),
+            ],
+        )
+        assert len(refused) == len(spec["validations"]) + 1, refused
+
+    def statuses(self):
+        spec = self.policy("-resourceclaims", "claims")
+        driver = "system:serviceaccount:gpuslice:gpuslice"
+        unbound = "the token of this driver is bound to no node: Kubernetes 1.32 or later binds it"
+        rest = "this driver can only change status.devices of a ResourceClaim"
+        entries = "the driver on node node1 can only change the entries of gpuslice.io for this node in status.devices"
+        mine, theirs, foreign = ("gpuslice.io", "node1", "1Gi"), ("gpuslice.io", "node2", "1Gi"), ("x.io", "node1", "1Gi")
+        grown = ("gpuslice.io", "node1", "2Gi")
+        none = {"metadata": {"name": "c"}, "spec": {}}
+
+        def by(old, new, user=driver, node="node1"):
+            return {"request": request("UPDATE", user, node), "old": old, "new": new}
+
+        refused = self.expect(
+            spec,
+            [
+                (by(status_of(), status_of(mine)), []),
+                (by(status_of(mine), status_of(grown)), []),
+                (by(status_of(mine), status_of()), []),
+                (by(status_of(foreign, mine, theirs), status_of(foreign, theirs, grown)), []),
+                (by(status_of(foreign, mine, theirs), status_of(theirs, foreign)), []),
+                (by(status_of(allocation=None, consumers=()), status_of(mine, allocation=None, consumers=())), []),
+                (by(none, none), []),
+                # The scheduler, the kubelet and other drivers are not bounded.
+                (by(status_of(), status_of(allocation="node2"), "system:kube-scheduler", None), []),
+                (by(status_of(), status_of(foreign), "system:serviceaccount:other:gpuslice"), []),
+                (by(status_of(mine), status_of(mine, allocation="node2")), [rest]),
+                (by(status_of(mine), status_of(mine, allocation=None)), [rest]),
+                (by(none, status_of(mine, consumers=())), [rest]),
+                (by(status_of(mine), status_of(mine, consumers=())), [rest]),
+                (by(status_of(mine), status_of(mine, consumers=("web", "other"))), [rest]),
+                (by(status_of(), status_of(theirs)), [entries]),
+                (by(status_of(theirs), status_of()), [entries]),
+                (by(status_of(), status_of(foreign)), [entries]),
+                (by(status_of(foreign), status_of(("x.io", "node1", "2Gi"))), [entries]),
+                (by(status_of(mine), status_of(grown), node=None), [unbound, entries.replace("node1", "")]),
+            ],
+        )
+        assert len(refused) == len(spec["validations"]) + 1, refused
+
+    def events(self):
+        spec = self.policy("-events", "claims")
+        driver = "system:serviceaccount:gpuslice:gpuslice"
+        unbound = "the token of this driver is bound to no node: Kubernetes 1.32 or later binds it"
+        other = "the driver on node node1 can only write events of gpuslice.io about pods, from this node"
+
+        def by(new, old=None, user=driver, node="node1"):
+            return {"request": request("UPDATE" if old else "CREATE", user, node), "new": new, "old": old}
+
+        refused = self.expect(
+            spec,
+            [
+                (by(event_of()), []),
+                (by(event_of(), event_of()), []),
+                (by(event_of("node2"), user="system:node:node2", node=None), []),
+                (by(event_of("node2")), [other]),
+                (by(event_of(None)), [other]),
+                (by(event_of(component="kubelet")), [other]),
+                (by(event_of(component=None)), [other]),
+                (by(event_of(kind="Node")), [other]),
+                (by(event_of(), event_of("node2")), [other]),
+                (by(event_of(), event_of(component="kubelet")), [other]),
+                (by(event_of(), node=None), [unbound, other.replace("node1", "")]),
             ],
         )
         assert len(refused) == len(spec["validations"]) + 1, refused
