@@ -159,6 +159,9 @@ pub struct Event {
     /// The requests of a container that its slice cannot honour, at its start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unhonoured: Vec<String>,
+    /// Whether the guard only warns, and has not done what the message says that it would do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warned: bool,
     /// The event as a sentence.
     #[serde(default)]
     pub message: String,

@@ -1,4 +1,4 @@
-//! Reads what the ledger of a slice says at one moment: who holds how much, and what was refused.
+//! Reads memory use and refusals from a slice's ledger.
 //! Touches: the ledger, by reading it.
 //! Law: every process of a slice can write any number into its ledger, so impossible numbers are left
 //! out.

@@ -1,6 +1,6 @@
-//! The events of the host that are a pod's business: which pods, and in which words.
+//! Translates host events into notices for pods.
 //! Touches: its arguments.
-//! Law: a name that is no name of Kubernetes reaches no request.
+//! Law: an invalid Kubernetes name is never part of a request.
 
 use crate::base::names::{self, Uid};
 use gpuslice_host::events::{Event, EventKind};
@@ -31,8 +31,10 @@ pub const NO_SLICE: &str = "NoSlice";
 pub const ESCAPED: &str = "SliceEscaped";
 /// A part of what the pod asks for has no effect.
 pub const NOT_HONOURED: &str = "NotHonoured";
-/// The guard acted on a process.
-pub const GUARD: &str = "GuardActed";
+/// The guard sent a signal.
+pub const ACTED: &str = "GuardActed";
+/// The guard would have sent a signal, and only warns.
+pub const WARNED: &str = "GuardWarned";
 
 /// The notices of an event: one for each pod of the slice. None for runs, for events of the host
 /// itself, and for what pods' own status shows.
@@ -46,6 +48,7 @@ pub fn of(event: &Event, records: &[SliceRecord]) -> Vec<Notice> {
         let subject = match (reason, pod.container.as_str()) {
             (REFUSED | NO_SLICE | NOT_HONOURED, "") => "a container ".to_owned(),
             (REFUSED | NO_SLICE | NOT_HONOURED, name) => format!("container {name} "),
+            (ACTED | WARNED, _) => "the guard ".to_owned(),
             _ => String::new(),
         };
         let mut message = format!("{subject}{message}");
@@ -60,7 +63,7 @@ pub fn of(event: &Event, records: &[SliceRecord]) -> Vec<Notice> {
     named.collect()
 }
 
-/// The reason and the sentence, whose subject is the container.
+/// The reason and the sentence. Its subject is added by [`of`], but for processes.
 fn sentence(event: &Event) -> Option<(&'static str, String)> {
     let message = event.message.clone();
     match event.event {
@@ -70,7 +73,8 @@ fn sentence(event: &Event) -> Option<(&'static str, String)> {
             Some((ESCAPED, message))
         }
         EventKind::Escape => Some((NO_SLICE, message)),
-        EventKind::Guard => Some((GUARD, message)),
+        EventKind::Guard if event.warned => Some((WARNED, message)),
+        EventKind::Guard => Some((ACTED, message)),
         EventKind::Start if !event.unhonoured.is_empty() => {
             let parts = event.unhonoured.join("; ");
             Some((NOT_HONOURED, format!("has a slice, but {parts}")))
@@ -79,18 +83,21 @@ fn sentence(event: &Event) -> Option<(&'static str, String)> {
     }
 }
 
-/// The pods of an event. A slice that pods share names none, and neither does an event of an earlier
-/// version; the record then knows the pods of the slice's containers.
+/// The pods of an event. The guard writes an empty pod for a slice that pods share, and an event of
+/// an earlier version has none; the record then knows the pods of the slice's containers. Two slices
+/// can have the same display name, so it counts only where the event says that pods share the slice.
 fn pods(event: &Event, records: &[SliceRecord]) -> Vec<Pod> {
     if let Some(pod) = event.pod.as_ref().filter(|pod| !pod.name.is_empty()) {
         return vec![pod.clone()];
     }
+    let by_name = event.container.is_none() && event.pod.is_some() && !event.slice.is_empty();
     let members = records.iter().flat_map(|record| {
-        let is_its = !event.slice.is_empty() && record.name == event.slice;
+        let is_its = by_name && record.name == event.slice;
         let members = record.containers.iter();
         members.filter(move |member| {
-            let is_container = event.container.as_ref() == Some(&member.id);
-            is_container || (event.container.is_none() && (is_its || member.name == event.slice))
+            is_its
+                || event.container.as_ref() == Some(&member.id)
+                || (by_name && member.name == event.slice)
         })
     });
     let mut pods: Vec<Pod> = Vec::new();
@@ -163,6 +170,15 @@ mod tests {
             read(&guard),
             [(ESCAPED, "process x holds 3.25 GiB".to_owned())]
         );
+        let acts = event(EventKind::Guard, "sends SIGTERM to slice x");
+        let expected = "the guard sends SIGTERM to slice x".to_owned();
+        assert_eq!(read(&acts), [(ACTED, expected)]);
+        let warns = Event {
+            warned: true,
+            ..event(EventKind::Guard, "would send SIGTERM to slice x")
+        };
+        let expected = "the guard would send SIGTERM to slice x".to_owned();
+        assert_eq!(read(&warns), [(WARNED, expected)]);
         let start = event(EventKind::Start, "started; mps true is not honoured");
         assert!(read(&start).is_empty());
         let start = Event {
@@ -212,6 +228,7 @@ mod tests {
             bundle: "/b".into(),
             drops: Vec::new(),
             no_slice: None,
+            claims: None,
             pod: Some(pod(name)),
         };
         let record = SliceRecord {
@@ -241,6 +258,12 @@ mod tests {
         let notices = of(&guard, std::slice::from_ref(&record));
         let names: Vec<&str> = notices.iter().map(|one| one.pod.name.as_str()).collect();
         assert_eq!(names, ["one", "two"]);
+        // A run can have any name.
+        let run = Event {
+            pod: None,
+            ..guard.clone()
+        };
+        assert!(of(&run, std::slice::from_ref(&record)).is_empty());
         let old = Event {
             container: Some("b".to_owned()),
             pod: None,

@@ -17,7 +17,7 @@ input, as runtimes write it, and the size from annotations (gpuslice.io/memory: 
   --memory SIZE   the slice (for CDI devices); an annotation with another size is refused
   --memory UUID=SIZE  the slice of one GPU; may be given for several GPUs
   --slice NAME    one slice for all containers with this name (for claims of Kubernetes)
-  --claim NAMESPACE/NAME  the claim of that name; the slice counts against the namespace
+  --claim NAMESPACE/NAME  the slice's ResourceClaim; the slice counts against the claim's namespace
   --total, --present-as, --headroom, --page-cache, --fence VALUE  as the annotations of these names
   --bundle DIR    the container's bundle, where the state names another (crun before 1.27)
   --dry-run       print what would be done, and do nothing

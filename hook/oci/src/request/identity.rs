@@ -20,14 +20,15 @@ const NAMESPACES: [&str; 2] = [
 ];
 const PODS: [&str; 2] = ["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"];
 const UIDS: [&str; 2] = ["io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"];
-const SANDBOXES: [&str; 2] = [
-    "io.kubernetes.cri.sandbox-id",
-    "io.kubernetes.cri-o.SandboxID",
-];
+const SANDBOXES: [&str; 2] = ["io.kubernetes.cri.sandbox-id", CRI_O_SANDBOX];
 const TYPES: [&str; 2] = [
     "io.kubernetes.cri.container-type",
     "io.kubernetes.cri-o.ContainerType",
 ];
+
+/// The annotation with the pod's id, which only CRI-O writes. CRI-O copies a pod's annotations into
+/// the container's configuration, so the pod's author chooses the values of containerd's keys there.
+const CRI_O_SANDBOX: &str = "io.kubernetes.cri-o.SandboxID";
 
 /// The most letters of a name in Kubernetes. An image may write longer annotations.
 const LONGEST: usize = 253;
@@ -67,8 +68,11 @@ impl Identity {
     /// Reads the identity from the annotations.
     #[must_use]
     pub fn of(id: &str, annotations: &Annotations) -> Identity {
+        let sandbox = annotations.get(CRI_O_SANDBOX);
+        let is_cri_o = sandbox.is_some_and(|id| !id.is_empty());
         let first = |keys: [&str; 2]| {
-            let mut values = keys.into_iter().filter_map(|key| annotations.get(key));
+            let keys = keys.into_iter().skip(usize::from(is_cri_o));
+            let mut values = keys.filter_map(|key| annotations.get(key));
             values.find(|value| !value.is_empty()).cloned()
         };
         // A kubelet labels its containers. For others, CRI-O repeats the request's metadata.
@@ -172,6 +176,33 @@ mod tests {
         let labelled = ("io.kubernetes.container.name", "web");
         assert_eq!(name(&[metadata, labelled]).as_deref(), Some("web"));
         assert_eq!(name(&[("io.kubernetes.cri-o.Metadata", "{")]), None);
+    }
+
+    #[test]
+    fn a_pod_of_cri_o_cannot_call_itself_another_pod() {
+        let cri_o = [
+            ("io.kubernetes.container.name", "server"),
+            ("io.kubernetes.cri-o.ContainerType", "container"),
+            ("io.kubernetes.cri-o.SandboxID", "abc"),
+            ("io.kubernetes.pod.name", "web"),
+            ("io.kubernetes.pod.namespace", "team"),
+            ("io.kubernetes.pod.uid", "a-b"),
+        ];
+        let forged = [
+            ("io.kubernetes.cri.container-name", "dns"),
+            ("io.kubernetes.cri.container-type", "sandbox"),
+            ("io.kubernetes.cri.sandbox-id", "id"),
+            ("io.kubernetes.cri.sandbox-name", "coredns"),
+            ("io.kubernetes.cri.sandbox-namespace", "kube-system"),
+            ("io.kubernetes.cri.sandbox-uid", "c-d"),
+        ];
+        let own = Identity::of("id", &annotations(&cri_o));
+        let both = annotations(&[cri_o, forged].concat());
+        assert_eq!(Identity::of("id", &both), own);
+        assert_eq!(own.title(), "team/web/server");
+        // What CRI-O does not write is absent.
+        let few = annotations(&[&cri_o[2..3], &forged[..]].concat());
+        assert_eq!(Identity::of("id", &few).namespace, None);
     }
 
     #[test]

@@ -132,13 +132,13 @@ fn stage(arguments: &Arguments) -> u8 {
             record(
                 stage,
                 arguments,
-                &event(EventKind::AdmissionRefusal, &state, message),
+                &event(EventKind::AdmissionRefusal, &state, arguments, message),
             );
             refuse(&error)
         }
         Err(StageFailure::Failed(error, OnError::Start)) => {
             let message = format!("starts without a slice: {error:#}");
-            let escaped = event(EventKind::Escape, &state, message);
+            let escaped = event(EventKind::Escape, &state, arguments, message);
             tell_escape(&escaped);
             record(stage, arguments, &escaped);
             let recorded = unsliced::record(&state, stage, arguments, &format!("{error:#}"));
@@ -154,11 +154,11 @@ fn stage(arguments: &Arguments) -> u8 {
 }
 
 /// An event of a container that has no plan.
-fn event(kind: EventKind, state: &State, message: String) -> Event {
+fn event(kind: EventKind, state: &State, given: &Arguments, message: String) -> Event {
     Event {
         pid: (state.pid > 0).then_some(state.pid),
         container: Some(state.id.clone()),
-        pod: unsliced::identity(state).place(),
+        pod: unsliced::identity(state, given).place(),
         ..Event::now(kind, &state.id, message)
     }
 }

@@ -54,6 +54,28 @@ fn a_container_that_starts_because_the_host_failed_is_recorded() {
 }
 
 #[test]
+fn a_claims_container_that_starts_without_a_slice_names_its_claim() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(START);
+    fs::write(host.run("devices.json"), "garbage").unwrap();
+    let container = host.asking("c1", &[]);
+    let words = "--slice a --claim team/c1 --memory 1GiB createRuntime";
+    let words: Vec<&str> = words.split(' ').collect();
+    let said = container.hook(&words);
+    assert!(said.status.success(), "{said:?}");
+    let kept = record(&host, "c1");
+    assert_eq!(kept["containers"][0]["claims"], "a", "{kept}");
+    // The slice of the claim's other containers stays theirs.
+    assert_eq!(
+        (&kept["named"], &kept["namespace"]),
+        (&Value::Null, &"team".into())
+    );
+}
+
+#[test]
 fn a_container_whose_second_hook_succeeds_has_its_slice_and_one_record() {
     if !is_root() {
         return;

@@ -53,7 +53,8 @@ Times are local; in JSON they are UTC. JSON: schema, time, event, slice, pid, us
 [namespace, name, uid, container], simulated, device, bytes (the largest shortfall of a refused
 request, or the size that was asked for), limit, used, peak, count (refused allocations so far),
 started, duration (seconds), devices [device, limit, peak, count, bytes], unhonoured (requests that
-the slice cannot honour), message. Amounts are bytes. What is unknown is left out.
+the slice cannot honour), warned (true where the guard only warns), message. Amounts are bytes. What
+is unknown is left out.
 
 Exit status: 0 success; 1 an event file could not be read; 125 usage error, or gpuslice itself
 failed.

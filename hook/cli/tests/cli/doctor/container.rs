@@ -52,6 +52,7 @@ impl Host {
             drops: Vec::new(),
             pod: None,
             no_slice: no_slice.map(str::to_owned),
+            claims: None,
         };
         let record = SliceRecord {
             version: SliceRecord::VERSION,

@@ -77,6 +77,11 @@ fn with_warn_the_guard_says_who_would_get_a_signal() {
     guard.until("the host is short of memory");
     let (_, line) = guard.until("slice esc (pid");
     assert!(line.contains("would send SIG"), "{line}");
+    eventually("the event is written", || {
+        let all = events(&machine, "guard");
+        all.iter()
+            .any(|event| event["slice"] == "esc" && event["warned"] == true)
+    });
     escaped.holds();
     assert!(good.runs() && escaped.runs());
 }

@@ -369,6 +369,7 @@ impl Run<'_> {
             bundle: state.bundle.clone(),
             drops: plan.drops.clone(),
             no_slice: None,
+            claims: None,
             pod: plan.pod.clone(),
         });
         registry.write(&record).map_err(|error| on.by_host(error))?;

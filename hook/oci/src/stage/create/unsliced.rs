@@ -6,8 +6,9 @@ use crate::apply::container;
 use crate::base::outcome::Stage;
 use crate::plan::is_reserved;
 use crate::request::arguments::Arguments;
+use crate::request::hook_slices;
 use crate::request::identity::Identity;
-use crate::request::spec;
+use crate::request::spec::{self, Spec};
 use crate::request::state::State;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::records::{Member, Registry, SliceRecord};
@@ -29,7 +30,9 @@ pub(crate) fn record(
     if is_reserved(&state.id) || places.slice(&state.id).exists() {
         return Ok(());
     }
-    let who = identity(state);
+    let spec = spec::read(&state.bundle).unwrap_or_default();
+    let who = identity_in(&spec, state, given);
+    let by_hooks = hook_slices::of(&spec, &given.slice).ok().flatten();
     registry.write(&SliceRecord {
         version: SliceRecord::VERSION,
         slice: state.id.clone(),
@@ -48,6 +51,7 @@ pub(crate) fn record(
             bundle: state.bundle.clone(),
             drops: Vec::new(),
             no_slice: Some(why.to_owned()),
+            claims: by_hooks.and_then(|by_hooks| by_hooks.named),
             pod: who.place(),
         }],
     })?;
@@ -55,10 +59,24 @@ pub(crate) fn record(
 }
 
 /// The identity of a container without a plan.
-pub(crate) fn identity(state: &State) -> Identity {
+pub(crate) fn identity(state: &State, given: &Arguments) -> Identity {
+    let spec = spec::read(&state.bundle).unwrap_or_default();
+    identity_in(&spec, state, given)
+}
+
+/// As a plan has it: the namespace of a claim counts, and not that of an annotation.
+fn identity_in(spec: &Spec, state: &State, given: &Arguments) -> Identity {
     let mut annotations = state.annotations.clone();
-    annotations.extend(spec::read(&state.bundle).unwrap_or_default().annotations);
-    Identity::of(&state.id, &annotations)
+    let own = spec.annotations.iter();
+    annotations.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+    let mut who = Identity::of(&state.id, &annotations);
+    // Hooks that contradict each other may be why there is no plan. This one still has its claim.
+    let by_hooks = hook_slices::of(spec, &given.slice).ok().flatten();
+    let namespace = by_hooks.and_then(|by_hooks| by_hooks.namespace);
+    if let Some(namespace) = namespace.or_else(|| given.slice.namespace.clone()) {
+        who.namespace = Some(namespace);
+    }
+    who
 }
 
 /// Leaves out the record of a container that an earlier attempt has recorded without a slice.
@@ -80,4 +98,36 @@ pub(super) fn forget(
         let _ = registry.remove(id);
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::arguments::{self, Invocation};
+    use std::fs;
+
+    #[test]
+    fn a_container_without_a_plan_is_in_the_namespace_of_its_claim() {
+        let bundle = tempfile::tempdir().unwrap();
+        let config = serde_json::json!({"ociVersion": "1.0.0", "annotations": {
+            "io.kubernetes.cri.sandbox-namespace": "other",
+            "io.kubernetes.cri.sandbox-name": "web",
+        }});
+        fs::write(bundle.path().join("config.json"), config.to_string()).unwrap();
+        let path = bundle.path().to_str().unwrap();
+        let text = serde_json::json!({
+            "ociVersion": "1.0.0", "id": "abc", "status": "created", "bundle": path,
+        });
+        let state: State = serde_json::from_value(text).unwrap();
+        let namespace = |options: &str| {
+            let words = options.split_whitespace().map(Into::into);
+            let Ok(Invocation::Stage(given)) = arguments::parse(words) else {
+                panic!("{options}");
+            };
+            identity(&state, &given).place().unwrap().namespace
+        };
+        assert_eq!(namespace("createRuntime"), "other");
+        let claim = "--slice a --claim team/c1 --memory 1GiB createRuntime";
+        assert_eq!(namespace(claim), "team");
+    }
 }

@@ -205,6 +205,7 @@ impl Survey {
                 if self.acts {
                     self.count(killed);
                 }
+                event.warned = !self.acts;
                 event.pid = i32::try_from(pid).ok();
                 event.bytes = Some(bytes);
                 let has = |slice: &&SliceStatus| slice.has(pid);
