@@ -66,6 +66,25 @@ impl ApiError {
     pub const fn is_final(&self) -> bool {
         matches!(self.code(), Some(400 | 403..=405 | 422))
     }
+
+    /// Whether other requests of this kind fail alike: the server cannot be reached, the token is
+    /// not valid, or the role lacks the right. Admission policies, quotas and webhooks refuse one
+    /// object, and so does a namespace that is being deleted.
+    #[must_use]
+    pub fn is_general(&self) -> bool {
+        match self {
+            ApiError::Unreachable(_) | ApiError::TimedOut => true,
+            ApiError::Refused { code: 401, .. } => true,
+            ApiError::Refused { code, message, .. } => *code == 403 && is_by_role(message),
+        }
+    }
+}
+
+/// Whether a message of status 403 is about a role: `events is forbidden: User "x" cannot create
+/// resource "events" in API group "" in the namespace "team"`.
+fn is_by_role(message: &str) -> bool {
+    let user = message.split_once(" is forbidden: User \"");
+    user.is_some_and(|(_, rest)| rest.contains("\" cannot "))
 }
 
 impl From<kube_client::Error> for ApiError {
@@ -228,5 +247,31 @@ mod tests {
         let mut others = [401, 409, 429, 500, 503].map(refused).into_iter();
         assert!(!others.any(|error| error.is_final()));
         assert!(!ApiError::TimedOut.is_final());
+    }
+
+    #[test]
+    fn a_refusal_of_one_object_is_told_from_a_missing_permission() {
+        let refused = |code, message: &str| ApiError::Refused {
+            code,
+            reason: String::new(),
+            message: message.to_owned(),
+        };
+        // As Kubernetes 1.36 answers.
+        let role = "events is forbidden: User \"system:serviceaccount:gpuslice:gpuslice\" cannot \
+                    create resource \"events\" in API group \"\" in the namespace \"team\"";
+        for error in [
+            refused(401, "Unauthorized"),
+            refused(403, role),
+            ApiError::TimedOut,
+        ] {
+            assert!(error.is_general(), "{error}");
+        }
+        let policy = "events \"web.1\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' \
+                      denied request: no";
+        let quota = "events \"web.1\" is forbidden: exceeded quota: q, requested: count/events=1";
+        for (code, message) in [(403, policy), (403, quota), (429, "busy"), (500, "webhook")] {
+            let error = refused(code, message);
+            assert!(!error.is_general(), "{error}");
+        }
     }
 }

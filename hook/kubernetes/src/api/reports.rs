@@ -14,7 +14,7 @@ impl Cluster {
     /// does not repeat are removed, and those of others stay.
     ///
     /// # Errors
-    /// [`ApiError`]; 404 if the claim is gone, 409 if it is another one.
+    /// [`ApiError`]; 404 if the claim is gone, 409 if another claim has this name.
     pub async fn apply_status(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! Which devices new claims should avoid, by what the guard reports: with hysteresis.
+//! Decides which devices new claims should avoid, from the guard's report: with hysteresis.
 //! Touches: its arguments.
 //! Law: a cause has to last, and stays in force long after it has ended. So the ResourceSlices change
 //! at most twice in [`HOLD`] for each cause, however the guard's report goes up and down.
@@ -55,7 +55,7 @@ pub fn shown(causes: &BTreeSet<Cause>) -> String {
         })
         .collect();
     match texts.is_empty() {
-        true => "none any more".to_owned(),
+        true => "no device is under pressure any more".to_owned(),
         false => texts.join("; "),
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         let mut last = BTreeSet::new();
         let changed = (0..length).filter(|second| {
             let causes = is_there(*second).then_some(Cause::Host);
-            let now = start + Duration::from_secs(*second);
+            let now = start.checked_add(Duration::from_secs(*second)).unwrap();
             let in_force = pressure.look(causes.into_iter().collect(), now);
             std::mem::replace(&mut last, in_force.clone()) != in_force
         });

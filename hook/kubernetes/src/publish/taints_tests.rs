@@ -53,7 +53,7 @@ fn a_short_host_taints_the_devices_that_share_its_memory_alone() {
     };
     assert!(with(&[]).is_empty());
     let host = "gpu-2 gpuslice.io/pressure=host-memory".to_owned();
-    assert_eq!(with(&[Cause::Host]), [host.clone()]);
+    assert_eq!(with(&[Cause::Host]), std::slice::from_ref(&host));
     let beyond = "gpu-1 gpuslice.io/pressure=memory-outside-slices".to_owned();
     let causes = [Cause::Beyond(CARD.to_owned()), Cause::Host];
     assert_eq!(with(&causes), [beyond, host]);

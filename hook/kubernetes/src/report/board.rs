@@ -18,6 +18,12 @@ const REPEAT: Duration = Duration::from_secs(300);
 /// The time after which an event is a new one. API servers keep events for an hour.
 const KEPT: Duration = Duration::from_secs(3000);
 
+/// The shortest time between two attempts at an event that was refused.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// The attempts after which a new event is given up.
+const ATTEMPTS: u32 = 20;
+
 /// The most events that are remembered.
 const MOST: usize = 256;
 
@@ -45,6 +51,10 @@ struct Entry {
     /// The time of the last request, and of the last notice.
     asked: Option<Instant>,
     seen: Instant,
+    /// The time of the last request that failed, and the requests in a row that were refused for
+    /// this event alone.
+    failed: Option<Instant>,
+    refusals: u32,
 }
 
 /// A request that is due.
@@ -103,17 +113,22 @@ impl Board {
         }
     }
 
-    /// The next request that is due, if any. New events come first.
+    /// The next request that is due, if any. New events come first, and among them those that have
+    /// not failed.
     #[must_use]
     pub fn next(&self, node: &str, now: Instant) -> Option<Request> {
         let is_due = |entry: &&Entry| {
             let is_rested = entry
                 .asked
                 .is_none_or(|asked| now.saturating_duration_since(asked) >= REPEAT);
-            entry.count > entry.posted && (entry.posted == 0 || is_rested)
+            let is_again = entry
+                .failed
+                .is_none_or(|failed| now.saturating_duration_since(failed) >= RETRY);
+            entry.count > entry.posted && (entry.posted == 0 || is_rested) && is_again
         };
         let due = self.0.iter().filter(|(_, entry)| is_due(entry));
-        let (key, entry) = due.min_by_key(|(_, entry)| (entry.posted != 0, entry.seen))?;
+        let (key, entry) =
+            due.min_by_key(|(_, entry)| (entry.posted != 0, entry.failed, entry.seen))?;
         Some(Request {
             key: key.clone(),
             namespace: entry.notice.pod.namespace.clone(),
@@ -130,14 +145,37 @@ impl Board {
     }
 
     /// Notes that the API server has the event as it is.
-    pub fn is_posted(&mut self, request: &Request, now: Instant) {
+    pub fn note_posted(&mut self, request: &Request, now: Instant) {
         if let Some(entry) = self.0.get_mut(&request.key) {
             (entry.posted, entry.asked) = (entry.count, Some(now));
+            (entry.failed, entry.refusals) = (None, 0);
         }
     }
 
+    /// Notes that the API server could not be asked. Others are tried first the next time.
+    pub fn note_failed(&mut self, request: &Request, now: Instant) {
+        if let Some(entry) = self.0.get_mut(&request.key) {
+            entry.failed = Some(now);
+        }
+    }
+
+    /// Notes that the API server refused this event, maybe not for ever. Returns whether it is the
+    /// first refusal. A new event is forgotten after [`ATTEMPTS`].
+    pub fn note_refused(&mut self, request: &Request, now: Instant) -> bool {
+        self.note_failed(request, now);
+        let Some(entry) = self.0.get_mut(&request.key) else {
+            return false;
+        };
+        entry.refusals = entry.refusals.saturating_add(1);
+        let refusals = entry.refusals;
+        if entry.posted == 0 && refusals >= ATTEMPTS {
+            self.forget(request);
+        }
+        refusals == 1
+    }
+
     /// Notes that the API server does not have the event any more. The last notice is a new one.
-    pub fn is_gone(&mut self, request: &Request, now: Instant) {
+    pub fn note_missing(&mut self, request: &Request, now: Instant) {
         if let Some(entry) = self.0.remove(&request.key) {
             let time = entry.last.clone();
             let entry = Entry::new(entry.notice, &request.key, time, now);
@@ -176,6 +214,8 @@ impl Entry {
             posted: 0,
             asked: None,
             seen: now,
+            failed: None,
+            refusals: 0,
         }
     }
 

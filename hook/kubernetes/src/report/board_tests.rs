@@ -63,7 +63,7 @@ fn a_start_that_is_tried_again_and_again_is_one_event_with_a_count() {
         let time = format!("{:02}:{:02}", turn / 3, turn % 3 * 20);
         board.add(notice("web", &time), now);
         while let Some(request) = board.next("node1", now) {
-            board.is_posted(&request, now);
+            board.note_posted(&request, now);
             requests.push(request);
         }
     }
@@ -83,7 +83,7 @@ fn a_start_that_is_tried_again_and_again_is_one_event_with_a_count() {
     assert!(matches!(other.due, Due::Create(_)));
     let late = start + Duration::from_secs(9000);
     board.add(notice("web", "59:59"), late);
-    board.is_posted(&other, late);
+    board.note_posted(&other, late);
     let again = board.next("node1", late).unwrap();
     assert!(matches!(again.due, Due::Create(_)) && again.name != *names[0]);
 }
@@ -112,12 +112,12 @@ fn an_event_that_expired_is_created_anew_and_memory_is_bounded() {
     board.add(notice("web", "00:00"), now);
     let first = board.next("node1", now).unwrap();
     assert!(!board.is_settled());
-    board.is_posted(&first, now);
+    board.note_posted(&first, now);
     assert!(board.is_settled() && board.next("node1", now).is_none());
     let later = now + REPEAT;
     board.add(notice("web", "05:00"), later);
     let change = board.next("node1", later).unwrap();
-    board.is_gone(&change, later);
+    board.note_missing(&change, later);
     let again = board.next("node1", later).unwrap();
     assert!(matches!(again.due, Due::Create(_)));
     for number in 0..2000_u32 {
@@ -127,4 +127,37 @@ fn an_event_that_expired_is_created_anew_and_memory_is_bounded() {
     assert_eq!(board.0.len(), MOST);
     board.drop_new();
     assert!(board.is_settled());
+}
+
+#[test]
+fn an_event_that_is_refused_lets_the_others_pass_and_is_given_up() {
+    let (mut board, start) = (Board::default(), Instant::now());
+    board.add(notice("bad", "00:00"), start);
+    let bad = board.next("node1", start).unwrap();
+    assert!(board.note_refused(&bad, start));
+    board.add(notice("web", "00:01"), start);
+    let web = board.next("node1", start).unwrap();
+    assert!(web.name.starts_with("web."));
+    board.note_posted(&web, start);
+    assert_eq!(board.next("node1", start), None);
+    // Another refused one, and a new one: the new one is first, and then the one that waits longer.
+    board.add(notice("worse", "00:01"), start);
+    let worse = board.next("node1", start).unwrap();
+    board.note_failed(&worse, start + Duration::from_secs(1));
+    let later = start + RETRY + Duration::from_secs(1);
+    board.add(notice("new", "00:32"), later);
+    for expected in ["new.", "bad.", "worse."] {
+        let request = board.next("node1", later).unwrap();
+        assert!(request.name.starts_with(expected), "{request:?}");
+        board.note_posted(&request, later);
+    }
+    assert!(board.is_settled());
+    board.add(notice("ever", "01:00"), later);
+    let mut attempts = 0;
+    while let Some(request) = board.next("node1", later + RETRY * attempts) {
+        let is_first = board.note_refused(&request, later + RETRY * attempts);
+        assert_eq!(is_first, attempts == 0);
+        attempts += 1;
+    }
+    assert!(attempts == ATTEMPTS && board.is_settled());
 }

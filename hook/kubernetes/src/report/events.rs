@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How often the event file is looked at. A look without news is three system calls.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// An event that is older than this is not posted: its pod was told by later ones, or is gone.
+/// An event that is older than this is not posted: a later event repeats it, or the pod is gone.
 const OLDEST: Duration = Duration::from_secs(600);
 
 /// The requests of a node: one in this time, and so many at once.
@@ -122,22 +122,25 @@ impl Events {
             },
             Due::Change(values) => self.cluster.patch_event(namespace, name, values).await,
         };
+        self.pace.note(&asked, now);
         match asked {
-            Ok(()) => {
-                self.pace.worked();
-                self.board.is_posted(request, now);
-            }
+            Ok(()) => self.board.note_posted(request, now),
             // A process that was killed has created it.
-            Err(error) if error.code() == Some(409) => self.board.is_posted(request, now),
+            Err(error) if error.code() == Some(409) => self.board.note_posted(request, now),
             Err(error) if error.code() == Some(404) && matches!(request.due, Due::Change(_)) => {
-                self.board.is_gone(request, now);
+                self.board.note_missing(request, now);
             }
             Err(error) if is_of_namespace(&error) => self.board.forget(request),
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
                 log::line(&format!("{namespace}/{name}: no event: {error}"));
                 self.board.forget(request);
             }
-            Err(error) => self.pace.failed(&error, now),
+            Err(error) if error.is_general() => self.board.note_failed(request, now),
+            Err(error) => {
+                if self.board.note_refused(request, now) {
+                    log::line(&format!("{namespace}/{name}: no event yet: {error}"));
+                }
+            }
         }
     }
 }

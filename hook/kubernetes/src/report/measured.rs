@@ -1,4 +1,4 @@
-//! Measures a share of a claim: what its slice's record, ledger and slice file say.
+//! Measures a share of a claim by its slice's record, ledger and slice file.
 //! Touches: the ledger and the slice file of a slice, and /proc, by reading them.
 
 use crate::claims::prepared::PreparedShare;
@@ -14,7 +14,7 @@ use gpuslice_host::slices::records::{Member, SliceRecord};
 /// The most bytes of a slice file.
 const CAP: usize = 1 << 16;
 
-/// What is known of a share whose slice has a living container.
+/// The measurement of a share that a running container uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// The limit in force, on the share's device.
@@ -37,20 +37,23 @@ pub fn measure(
     records: &[SliceRecord],
     bytes: &mut Vec<u8>,
 ) -> Option<Measured> {
-    let uses = |record: &&SliceRecord| {
-        let mut names = record.named.iter().flat_map(|names| names.split(','));
+    let has = |names: Option<&String>| {
+        let mut names = names.into_iter().flat_map(|names| names.split(','));
         names.any(|name| name == share.slice)
     };
-    let living = |record: &SliceRecord| {
-        let members = record.containers.iter();
-        let living = members.filter(|member| member.owner.lives());
-        living.cloned().collect::<Vec<Member>>()
+    // A container that started without a slice has a record of its own.
+    let uses = |record: &SliceRecord, member: &Member| {
+        has(record.named.as_ref()) || has(member.claims.as_ref())
     };
-    let mut own = records.iter().filter(uses);
-    let (record, members) = own.find_map(|record| {
-        let members = living(record);
-        (!members.is_empty()).then_some((record, members))
-    })?;
+    let each = records.iter().flat_map(|record| {
+        let members = record.containers.iter();
+        members.map(move |member| (record, member))
+    });
+    let own = each.filter(|(record, member)| uses(record, member) && member.owner.lives());
+    let own: Vec<(&SliceRecord, &Member)> = own.collect();
+    let made = own.iter().find(|(record, _)| record.has_slice(host));
+    let (record, _) = made.or_else(|| own.first())?;
+    let mut members = own.iter().map(|(_, member)| *member);
     let ledger = figures::read(&host.ledger_file(&record.slice), bytes).ok();
     let ledger = ledger.filter(|figures| !figures.is_damaged);
     let mut budgets = record.devices.iter();
@@ -58,23 +61,22 @@ pub fn measure(
     let set = ledger
         .as_ref()
         .and_then(|figures| figures.limits.get(&share.uuid));
-    let without = members.iter().find_map(|member| {
+    let without = members.clone().find_map(|member| {
         let why = member.no_slice.as_deref()?;
         Some(format!("container {}: {}", shown(&member.name), cut(why)))
     });
     Some(Measured {
-        limit: set
-            .copied()
-            .or_else(|| budget.map(|budget| budget.memory))
+        // Every process of the slice can write into the ledger, and only root into the record.
+        limit: budget
+            .map(|budget| budget.memory)
+            .or_else(|| set.copied())
             .unwrap_or(share.memory),
         used: ledger.as_ref().map(|figures| figures.used(share.uuid)),
         refused: ledger.as_ref().map(|figures| {
             let refusals = figures.refusals.get(&share.uuid);
             refusals.map_or(0, |refusals| refusals.count)
         }),
-        fence: members
-            .iter()
-            .find_map(|member| fence(host, member, share.uuid)),
+        fence: members.find_map(|member| fence(host, member, share.uuid)),
         without,
     })
 }
@@ -97,3 +99,7 @@ fn cut(text: &str) -> String {
     let one_line = |letter: char| if letter.is_control() { ' ' } else { letter };
     text.chars().take(500).map(one_line).collect()
 }
+
+#[cfg(test)]
+#[path = "measured_tests.rs"]
+mod tests;

@@ -14,12 +14,12 @@ const UNANSWERED: Duration = Duration::from_secs(30);
 /// The requests of one kind.
 #[derive(Debug)]
 pub struct Pace {
-    /// The time in which one request is earned.
+    /// The time between two requests, in the long run.
     interval: Duration,
-    /// The time that requests may be ahead of those that were earned.
-    ahead: Duration,
-    /// The time at which all requests so far are earned.
-    earned: Instant,
+    /// How far the schedule may run ahead of the clock (the burst).
+    burst: Duration,
+    /// The time of the next request, if requests came evenly.
+    scheduled: Instant,
     /// Nothing is sent until then.
     paused: Option<Instant>,
     /// The reports, as log lines name them.
@@ -33,8 +33,8 @@ impl Pace {
     pub fn new(what: &'static str, interval: Duration, burst: u32, now: Instant) -> Pace {
         Pace {
             interval,
-            ahead: interval.saturating_mul(burst.saturating_sub(1)),
-            earned: now,
+            burst: interval.saturating_mul(burst.saturating_sub(1)),
+            scheduled: now,
             paused: None,
             what,
             is_forbidden: false,
@@ -44,26 +44,26 @@ impl Pace {
     /// Takes a request, if one may be sent now.
     pub fn take(&mut self, now: Instant) -> bool {
         let is_paused = self.paused.is_some_and(|until| now < until);
-        let is_early = self.earned.saturating_duration_since(now) > self.ahead;
+        let is_early = self.scheduled.saturating_duration_since(now) > self.burst;
         if is_paused || is_early {
             return false;
         }
-        let start = self.earned.max(now);
-        self.earned = start.checked_add(self.interval).unwrap_or(start);
+        let start = self.scheduled.max(now);
+        self.scheduled = start.checked_add(self.interval).unwrap_or(start);
         true
     }
 
-    /// Notes that a request was answered.
-    pub fn worked(&mut self) {
-        if self.is_forbidden {
-            log::line(&format!("{} are written again", self.what));
-        }
-        (self.is_forbidden, self.paused) = (false, None);
-    }
-
-    /// Notes a request that failed for a reason that holds for others too. A missing permission is
-    /// one log line, and not one for each attempt.
-    pub fn failed(&mut self, error: &ApiError, now: Instant) {
+    /// Notes the outcome of a request. An error that holds for all requests pauses them. After any
+    /// other answer, also a refusal of one object, requests go on. A missing permission is one log
+    /// line, and not one for each attempt.
+    pub fn note<T>(&mut self, outcome: &Result<T, ApiError>, now: Instant) {
+        let Some(error) = outcome.as_ref().err().filter(|error| error.is_general()) else {
+            if self.is_forbidden {
+                log::line(&format!("{} are written again", self.what));
+            }
+            (self.is_forbidden, self.paused) = (false, None);
+            return;
+        };
         let pause = match error.code() {
             Some(403) => {
                 if !self.is_forbidden {
@@ -90,12 +90,12 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(5);
 
-    fn refusal(code: u16) -> ApiError {
-        ApiError::Refused {
+    fn refusal(code: u16, message: &str) -> Result<(), ApiError> {
+        Err(ApiError::Refused {
             code,
             reason: String::new(),
-            message: String::new(),
-        }
+            message: message.to_owned(),
+        })
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
             pace.take(now)
         });
         let taken: Vec<u32> = taken.collect();
-        // Three at once, and 19 in the 99 seconds after the first has been earned.
+        // Three at once, and 19 in the 99 seconds that follow.
         assert_eq!(taken[..4], [0, 1, 2, 50]);
         assert_eq!(taken.len(), 22);
         let later = start + Duration::from_secs(1000);
@@ -120,12 +120,23 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new("x", INTERVAL, 100, start);
         let after = |seconds| start + Duration::from_secs(seconds);
-        pace.failed(&ApiError::TimedOut, start);
+        pace.note::<()>(&Err(ApiError::TimedOut), start);
         assert!(!pace.take(after(29)) && pace.take(after(30)));
-        pace.failed(&refusal(403), after(30));
+        let missing = "events is forbidden: User \"x\" cannot create resource \"events\"";
+        pace.note(&refusal(403, missing), after(30));
         assert!(!pace.take(after(629)) && pace.take(after(630)));
         assert!(pace.is_forbidden());
-        pace.worked();
+        pace.note(&Ok(()), after(630));
         assert!(!pace.is_forbidden() && pace.take(after(630)));
+    }
+
+    #[test]
+    fn a_refusal_of_one_object_pauses_no_other() {
+        let start = Instant::now();
+        let mut pace = Pace::new("x", INTERVAL, 100, start);
+        for (code, message) in [(403, "denied by a policy"), (429, ""), (500, ""), (503, "")] {
+            pace.note(&refusal(code, message), start);
+            assert!(!pace.is_forbidden() && pace.take(start), "{code}");
+        }
     }
 }

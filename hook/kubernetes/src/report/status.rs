@@ -25,7 +25,7 @@ const PART: u64 = 8;
 /// The condition `Ready` of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// `True` or `False`.
+    /// `True`, `False` or `Unknown`.
     pub status: String,
     /// One word.
     pub reason: String,
@@ -46,7 +46,7 @@ pub struct Status {
     pub limit: Bytes,
     /// The memory in use, rounded up to whole MiB; None if unknown.
     pub used: Option<Bytes>,
-    /// The highest `used` that was measured.
+    /// The highest `used` that was measured since the claim was first used on this node.
     pub peak: Option<Bytes>,
     /// The refused allocations; None if unknown.
     pub refused: Option<u64>,
@@ -67,7 +67,7 @@ impl Status {
     ) -> Status {
         let used = match measured {
             Some(measured) => measured.used.map(whole),
-            // Memory that processes have left behind in a ledger is nobody's.
+            // Memory of ended processes may still be in the ledger; it is not in use.
             None => before.and_then(|before| before.used).map(|_| Bytes::ZERO),
         };
         let peak = before.and_then(|before| before.peak);
@@ -216,7 +216,11 @@ fn condition(measured: Option<&Measured>) -> (&'static str, &'static str, String
     let message = match measured.fence {
         Some("driver") => "the driver refuses memory beyond the limit",
         Some("counted") => "memory beyond the limit is counted and not refused",
-        _ => "libgpuslice.so refuses memory beyond the limit",
+        Some(_) => "libgpuslice.so refuses memory beyond the limit",
+        None => {
+            let message = "the slice file cannot be read, so it is not known what holds the limit";
+            return ("Unknown", "Unread", message.to_owned());
+        }
     };
     ("True", "InForce", message.to_owned())
 }

@@ -103,6 +103,21 @@ fn a_share_that_no_container_uses_any_more_keeps_its_peak_and_refusals() {
 }
 
 #[test]
+fn a_slice_whose_file_cannot_be_read_is_not_called_in_force() {
+    let unread = Measured {
+        fence: None,
+        ..measured(1 << 30, 0)
+    };
+    let unread = Status::of(&share(), Some(&unread), Some(&status(1 << 30, 0)), LATER);
+    let condition = &unread.condition;
+    assert_eq!(
+        (condition.status.as_str(), condition.reason.as_str()),
+        ("Unknown", "Unread")
+    );
+    assert_eq!((condition.since.as_str(), unread.fence), (LATER, None));
+}
+
+#[test]
 fn a_small_change_is_not_worth_a_request_and_a_large_one_is() {
     let base = status(4 << 30, 4);
     for (used, refused, is_much) in [

@@ -1,8 +1,9 @@
 //! Keeps `status.devices` of the claims that are prepared on this node.
 //! Touches: the API server; the CDI folder, records, ledgers and slice files, by reading them.
-//! Law: a claim is written at most once in the time that the command line gives, and only with news.
+//! Law: a claim is written at most once in the time that the command line gives, and only if a value
+//! has changed.
 
-use crate::api::Cluster;
+use crate::api::{ApiError, Cluster};
 use crate::base::log;
 use crate::base::names::Uid;
 use crate::base::settings::{DRIVER, Settings};
@@ -25,6 +26,11 @@ const STALE: Duration = Duration::from_secs(600);
 const INTERVAL: Duration = Duration::from_secs(5);
 const BURST: u32 = 20;
 
+/// The shortest time between two requests for a claim that was refused: by an admission policy or a
+/// webhook, or because the API server is busy.
+const REFUSED: Duration = Duration::from_secs(600);
+const BUSY: Duration = Duration::from_secs(30);
+
 /// The shortest and the longest time between two looks at the ledgers.
 const SOONEST: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_secs(10);
@@ -38,10 +44,37 @@ struct Known {
     written: Vec<Status>,
     /// The status of the last look, whose peak may be higher.
     seen: Vec<Status>,
-    /// When that was written.
+    /// The time of the last write.
     at: Option<Instant>,
-    /// Whether the API server has no use for this claim's status.
+    /// Whether the driver has stopped writing this claim: it is gone, or its status is invalid.
     is_given_up: bool,
+    /// The time of the last request, whatever its outcome.
+    tried: Option<Instant>,
+    /// After a refusal, nothing is sent until then.
+    refused: Option<Instant>,
+}
+
+impl Known {
+    /// Whether a request may be sent now.
+    fn may_ask(&self, now: Instant) -> bool {
+        !self.is_given_up && self.refused.is_none_or(|until| now >= until)
+    }
+
+    /// Notes a request that failed, maybe not for ever.
+    fn note_failed(&mut self, claim: &PreparedClaim, error: &ApiError, now: Instant) {
+        // The pace of all requests has noted the others.
+        if error.is_general() {
+            return;
+        }
+        if self.refused.is_none() {
+            let PreparedClaim {
+                namespace, name, ..
+            } = claim;
+            log::line(&format!("claim {namespace}/{name}: no status yet: {error}"));
+        }
+        let pause = if error.is_final() { REFUSED } else { BUSY };
+        self.refused = now.checked_add(pause);
+    }
 }
 
 /// Writes the statuses.
@@ -93,7 +126,7 @@ impl Statuses {
         let Ok((records, _)) = records::survey(&self.settings.host()) else {
             return;
         };
-        for claim in &claims {
+        for claim in in_turn(&claims, &self.known) {
             self.look_at(claim, &records, every).await;
             // The kubelet's calls come first.
             tokio::task::yield_now().await;
@@ -107,7 +140,7 @@ impl Statuses {
         let measured: Vec<_> = shares
             .map(|share| measured::measure(&host, share, records, &mut self.bytes))
             .collect();
-        if !known.is_read && !known.is_given_up {
+        if !known.is_read && known.may_ask(Instant::now()) {
             self.read(claim, &mut known).await;
         }
         // A claim whose containers have not started yet has nothing to say.
@@ -121,7 +154,7 @@ impl Statuses {
                     Status::of(share, measured.as_ref(), before, &now)
                 })
                 .collect();
-            if is_due(&known, every) {
+            if is_due(&known, every) && known.may_ask(Instant::now()) {
                 self.write(claim, &mut known).await;
             }
         }
@@ -134,15 +167,18 @@ impl Statuses {
         if !self.pace.take(now) {
             return;
         }
+        known.tried = Some(now);
         let read = self.cluster.claim(&claim.namespace, &claim.name).await;
+        self.pace.note(&read, now);
         let found = match read {
             Ok(found) => found,
             Err(error) if error.code() == Some(404) => {
                 known.is_given_up = true;
                 return;
             }
-            Err(error) => return self.pace.failed(&error, now),
+            Err(error) => return known.note_failed(claim, &error, now),
         };
+        known.refused = None;
         // A claim of the same name is another one.
         known.is_given_up = found.metadata.uid.as_deref() != Some(claim.uid.as_str());
         known.is_read = !known.is_given_up;
@@ -167,9 +203,12 @@ impl Statuses {
         let PreparedClaim {
             namespace, name, ..
         } = claim;
-        match self.cluster.apply_status(namespace, name, &status).await {
+        known.tried = Some(now);
+        let applied = self.cluster.apply_status(namespace, name, &status).await;
+        self.pace.note(&applied, now);
+        match applied {
             Ok(()) => {
-                self.pace.worked();
+                known.refused = None;
                 known.written.clone_from(&known.seen);
                 known.at = Some(now);
             }
@@ -179,9 +218,20 @@ impl Statuses {
                 log::line(&format!("claim {namespace}/{name}: no status: {error}"));
                 known.is_given_up = true;
             }
-            Err(error) => self.pace.failed(&error, now),
+            Err(error) => known.note_failed(claim, &error, now),
         }
     }
+}
+
+/// The claims in the order of their visits: first those for which nothing was sent yet, and then
+/// those whose last request is the oldest. So all of them share the pace evenly.
+fn in_turn<'a>(
+    claims: &'a [PreparedClaim],
+    known: &BTreeMap<Uid, Known>,
+) -> Vec<&'a PreparedClaim> {
+    let mut turn: Vec<&PreparedClaim> = claims.iter().collect();
+    turn.sort_by_key(|claim| known.get(&claim.uid).and_then(|known| known.tried));
+    turn
 }
 
 /// The status of a share among these.
@@ -223,51 +273,5 @@ fn seconds() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::measured::Measured;
-    use gpuslice_config::words::units::Bytes;
-
-    const EVERY: Duration = Duration::from_secs(30);
-
-    fn status(used: u64) -> Status {
-        let share = PreparedShare {
-            slice: "s".to_owned(),
-            id: None,
-            uuid: "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4".parse().unwrap(),
-            memory: Bytes::gib(8),
-        };
-        let measured = Measured {
-            limit: Bytes::gib(8),
-            used: Some(Bytes::gib(used)),
-            refused: Some(0),
-            fence: Some("preload"),
-            without: None,
-        };
-        Status::of(&share, Some(&measured), None, "2026-11-25T10:00:00Z")
-    }
-
-    /// Whether a claim that was written so many seconds ago is due.
-    fn due(written: &[u64], seen: &[u64], age: Option<u64>) -> bool {
-        let [written, seen] = [written, seen].map(|all| all.iter().copied().map(status).collect());
-        let at = age.and_then(|age| Instant::now().checked_sub(Duration::from_secs(age)));
-        let known = Known {
-            is_read: true,
-            written,
-            seen,
-            at,
-            is_given_up: false,
-        };
-        is_due(&known, EVERY)
-    }
-
-    #[test]
-    fn a_claim_is_written_at_most_once_in_the_given_time_and_only_with_news() {
-        assert!(due(&[], &[1], None));
-        assert!(!due(&[1], &[1], Some(100_000)));
-        assert!(!due(&[1], &[7], Some(29)) && due(&[1], &[7], Some(31)));
-        // An eighth of the limit is little news.
-        assert!(!due(&[1], &[2], Some(599)) && due(&[1], &[2], Some(601)));
-        assert!(due(&[1], &[1, 1], Some(31)));
-    }
-}
+#[path = "statuses_tests.rs"]
+mod tests;

@@ -1,7 +1,7 @@
 //! Reads the new lines of the host's event file, also after a restart of this process and after the
 //! file was renamed.
 //! Touches: the event file, by reading it; the file with the place.
-//! Law: a place is saved only when its caller has no use for the lines before it any more.
+//! Law: a position is saved only after all lines before it were handled.
 
 use gpuslice_config::ledger::key_of;
 use gpuslice_host::base::{files, read};
@@ -88,13 +88,25 @@ impl Tail {
         }
     }
 
-    fn read(&mut self, mut file: File, offset: u64) -> io::Result<Vec<String>> {
+    /// The next lines of a file. A chunk can end within a line that is too long, and then has none.
+    fn read(&mut self, mut file: File, mut offset: u64) -> io::Result<Vec<String>> {
+        loop {
+            let lines = self.chunk(&mut file, offset)?;
+            let reached = self.place.map_or(offset, |place| place.offset);
+            if !lines.is_empty() || reached <= offset {
+                return Ok(lines);
+            }
+            offset = reached;
+        }
+    }
+
+    fn chunk(&mut self, file: &mut File, offset: u64) -> io::Result<Vec<String>> {
         let facts = file.metadata()?;
         // A shorter file has another content.
         let offset = if offset > facts.len() { 0 } else { offset };
         file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
-        (&file).take(CHUNK).read_to_end(&mut bytes)?;
+        (&*file).take(CHUNK).read_to_end(&mut bytes)?;
         let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last.saturating_add(1),
             // A line of this length is none of ours.
@@ -103,7 +115,7 @@ impl Tail {
         };
         self.place = Some(Place {
             inode: facts.ino(),
-            start: start_of(&file)?,
+            start: start_of(file)?,
             offset: offset.saturating_add(whole as u64),
         });
         let whole = bytes.get(..whole).unwrap_or_default();

@@ -12,8 +12,15 @@ use serde_json::{Value, json};
 
 pub fn answer(kept: &mut Kept, asked: &Asked, target: &Target<'_>) -> Answer {
     if kept.forbids_reports {
-        let what = format!("{} is forbidden", target.resource());
+        let what = format!(
+            "{0} is forbidden: User \"driver\" cannot write resource \"{0}\"",
+            target.resource()
+        );
         return refusal(403, "Forbidden", &what);
+    }
+    if kept.denies.as_deref() == Some(target.namespace) {
+        let what = "events \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no";
+        return refusal(403, "Forbidden", what);
     }
     let body: Value = serde_json::from_slice(&asked.body).unwrap();
     let resource = target.resource();

@@ -40,6 +40,8 @@ pub struct Kept {
     pub forbids: bool,
     /// It has none for reports: the status of claims, and events.
     pub forbids_reports: bool,
+    /// An admission policy denies all reports in this namespace.
+    pub denies: Option<String>,
     /// The next writes find that others have changed the slice.
     pub conflicts: u32,
     /// Before the next replacement the slice is deleted.

@@ -177,3 +177,27 @@ fn a_missing_permission_for_events_is_one_line() {
         1
     );
 }
+
+#[test]
+fn a_namespace_that_denies_events_keeps_them_from_no_other() {
+    let mut node = Node::new();
+    node.api.kept().denies = Some("denied".to_owned());
+    node.start();
+    node.kubelet().register();
+    let of = |namespace: &str, pod: &str| {
+        let line = line(EventKind::AdmissionRefusal, pod, "is refused");
+        let pod = line.pod.clone().map(|pod| Pod {
+            namespace: namespace.to_owned(),
+            ..pod
+        });
+        Event { pod, ..line }
+    };
+    // One write, so that one look sees both.
+    let both = of("denied", "one").line() + &of("team", "two").line();
+    Store::of_host(&node.host()).append(&both).unwrap();
+    assert_eq!(until(&node, 1)[0].0, "two");
+    write(&node, &of("team", "three"));
+    assert_eq!(until(&node, 2).len(), 2);
+    let text = "no event yet: the API server answers 403 Forbidden";
+    assert_eq!(node.log().matches(text).count(), 1, "{}", node.log());
+}
