@@ -184,7 +184,9 @@ impl Sample {
     /// The growth from this sample to a later one. None: neither source reports it.
     pub(crate) fn until(&self, later: &Sample) -> Option<ContextGrowth> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
-        let is_new = |(pid, used): &&(u32, u64)| self.used_by(*pid).is_none() && *used != 0;
+        // A process that has Vulkan's memory already is new in this list too, with all of it.
+        let is_new =
+            |(pid, used): &&(u32, u64)| self.used_by(*pid).is_none() && SIZES.contains(used);
         let mut fresh = later.processes.iter().flatten().filter(is_new);
         if let Some((_, used)) = fresh.clone().find(|(new, _)| *new == pid) {
             return Some(ContextGrowth::By(*used));
