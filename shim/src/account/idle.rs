@@ -1,5 +1,5 @@
-//! Idle memory: what the pools and graphs of this process keep without using it. It is returned to
-//! the driver before a request of any API is refused, and the request is tried again.
+//! Idle memory: memory that this process's CUDA pools and graphs keep without using it. It is returned
+//! to the driver before a request of any API is refused, and the request is tried again.
 //! Touches: the driver's pools and graphs; the ledger.
 
 use gpuslice_config::answer::admit::Refusal;

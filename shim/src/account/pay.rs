@@ -38,9 +38,9 @@ impl Account {
     /// Allocates memory if there is room for it. `allocate` is the driver's function, with the
     /// caller's own arguments. `record` is called when it has succeeded, and records the memory.
     ///
-    /// Without room, also after a trim, the program gets "out of memory", and the driver is not called. Only where the
-    /// driver would not accept the arguments (`is_valid`) is it called, for its own error. `undo`
-    /// frees memory that it has allocated after all.
+    /// If there is no room even after a trim, the program gets "out of memory" and the driver is not
+    /// called. The driver is called only if it would not accept the arguments (`is_valid`), for its
+    /// own error. `undo` frees memory that it has allocated after all.
     #[inline(always)]
     pub(crate) fn pay<V, A, R, U>(
         &self,
