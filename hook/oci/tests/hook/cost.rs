@@ -62,7 +62,7 @@ fn count(name: &str, host: &Host, with_steps: bool, costs: &mut Vec<Cost>) {
         }
         cost("system calls", least(|start| start.system_calls), 0);
         // How many pages of a file one fault maps depends on the page cache.
-        cost("page faults", least(|start| start.page_faults), 4);
+        cost("page faults", least(|start| start.page_faults), 30);
     }
 }
 

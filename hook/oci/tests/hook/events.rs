@@ -99,8 +99,9 @@ fn the_events_of_a_pods_container_name_the_pod() {
         ];
         host.asking(id, &annotations)
     };
-    asking("big", "one").is_given_its_slice();
-    asking("other", "two").is_refused();
+    let (big, other) = (asking("big", "one"), asking("other", "two"));
+    big.is_given_its_slice();
+    other.is_refused();
     let place = |name: &str| {
         Some(Pod {
             namespace: "team".to_owned(),

@@ -27,8 +27,10 @@ fn within(what: &str, sums: &Sums, sizes: &Sums) {
 fn promises(path: &Path) -> Vec<(String, u64)> {
     let file: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let promise = |device: &Value| {
-        let memory = device["containerEdits"]["hooks"][0]["args"][4].as_str();
-        let (uuid, bytes) = memory.unwrap().split_once('=').unwrap();
+        let arguments = device["containerEdits"]["hooks"][0]["args"].as_array();
+        let mut arguments = arguments.unwrap().iter().filter_map(Value::as_str);
+        let memory = arguments.by_ref().skip_while(|one| *one != "--memory");
+        let (uuid, bytes) = memory.skip(1).next().unwrap().split_once('=').unwrap();
         (uuid.to_lowercase(), bytes.parse().unwrap())
     };
     file["devices"]
