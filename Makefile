@@ -112,6 +112,7 @@ check-all: check branches ## the same, and every driver branch, old C library (U
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
 	$(MAKE) limits
 	$(MAKE) claims
+	$(MAKE) faults FAULTS=40
 	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
 	$(CARGO) test --locked -p gpuslice-suite --test suite -- old_userlands:: --ignored
 
