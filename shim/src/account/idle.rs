@@ -29,7 +29,10 @@ impl Account {
         kind: Kind,
         refusal: Refusal,
     ) -> Outcome {
-        match self.trims() {
+        // What the process keeps unused is at most what it holds. If that is too little, its caches
+        // stay as they are.
+        let is_hopeless = refusal.short_by > self.ledger.own(self.listed);
+        match !is_hopeless && self.trims() {
             true => self.try_claim_steps(request, bytes, kind),
             false => Outcome::Refused(refusal),
         }
