@@ -14,4 +14,3 @@ pub(crate) mod probe;
 pub(crate) mod processes;
 pub(crate) mod sim;
 pub(crate) mod sim_host;
-pub(crate) mod sim_loaders;

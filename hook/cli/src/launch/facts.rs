@@ -7,7 +7,6 @@ use crate::driver::cuda::CudaError;
 use crate::driver::inventory::Inventory;
 use crate::driver::preload;
 use crate::driver::sim::{self, Sim};
-use crate::driver::sim_loaders::LoaderVars;
 use crate::runs::headroom_store;
 use crate::slice::budget::Headrooms;
 use crate::slice::current::{self as current_slice, InSliceError};
@@ -75,8 +74,6 @@ pub(crate) struct Environment {
     pub(crate) preload: Option<OsString>,
     /// LD_LIBRARY_PATH.
     pub(crate) library_path: Option<OsString>,
-    /// The drivers that are named to loaders of Vulkan and OpenCL.
-    pub(crate) loaders: LoaderVars,
     /// CUDA_VISIBLE_DEVICES.
     pub(crate) visible: Option<String>,
     /// Whether GPUSLICE_LOG is set.
@@ -202,7 +199,6 @@ impl Environment {
         Environment {
             preload: var(preload::VARIABLE),
             library_path: var(sim::LIBRARY_PATH),
-            loaders: LoaderVars::read(var),
             visible: var(visible_gpus::VARIABLE).and_then(|value| value.into_string().ok()),
             sets_log: is_set(&name_of(paths::LOG)),
             is_simulated: simulated.is_some_and(|machine| !machine.is_empty()),

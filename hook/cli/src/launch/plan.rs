@@ -335,8 +335,6 @@ fn vars(options: &SliceOptions, facts: &Facts) -> Vec<Var> {
     let mut vars = vec![(preload::VARIABLE.into(), preload)];
     if let Some(sim) = &facts.sim {
         let set = sim.vars(facts.environment.library_path.as_deref());
-        let loaders = sim.loader_vars(&facts.environment.loaders);
-        let set = set.into_iter().chain(loaders);
         vars.extend(set.into_iter().map(|(name, value)| (name, Some(value))));
     }
     // A user who names a log file expects entries in it, so the level defaults to `warn`.

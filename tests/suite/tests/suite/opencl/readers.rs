@@ -115,28 +115,3 @@ fn on_unified_memory_opencl_reports_what_cuda_reports() {
     let [total, most] = clinfo(slice.run("clinfo"));
     assert_eq!([total, most], [8 * GIB, 8 * GIB]);
 }
-
-#[test]
-fn a_simulated_run_names_its_card_to_opencls_loaders() {
-    let khronos = place::target().join("khronos");
-    for loader in [None, Some(khronos).filter(|folder| folder.exists())] {
-        let run = |words: &[&str]| {
-            let run = Run::new(place::gpuslice()).args(["run", "--sim", "rtx3090"]);
-            let run = run.args(words).args(["--", "clinfo", "--raw"]);
-            match &loader {
-                Some(folder) => run.env("LD_LIBRARY_PATH", folder),
-                None => run,
-            }
-        };
-        let total = |answer: &str| fact(answer, "CL_DEVICE_GLOBAL_MEM_SIZE").to_owned();
-        let said = run(&["--bare"]).answer().stdout;
-        assert_eq!(total(&said), CARD.to_string());
-        let said = run(&["--memory", "8GiB"]).answer().stdout;
-        assert_eq!(total(&said), (8 * GIB).to_string());
-        // A folder that the user has named stays the only one.
-        let pocl = "/etc/OpenCL/vendors/pocl.icd";
-        let said = run(&["--memory", "8GiB"]).env("OCL_ICD_VENDORS", pocl);
-        let said = said.answer().stdout;
-        assert!(!said.contains("NVIDIA"), "{said}");
-    }
-}
