@@ -81,8 +81,8 @@ done
 # zig links against the symbols and versions of glibc 2.17. A newer symbol fails to link (-z defs).
 flags -C link-arg=-Wl,--build-id=sha1 -C link-arg=-Wl,-z,defs
 run_cargo zigbuild --release --target "$gnu.2.17" -p gpuslice
-SIM_CARGO="zigbuild --target $gnu.2.17" SIM_PROFILE=release SIM_BUILT=$CARGO_TARGET_DIR/$gnu/release
-export SIM_CARGO SIM_PROFILE SIM_BUILT
+SIM_CARGO="zigbuild --target $gnu.2.17" SIM_BUILT=$CARGO_TARGET_DIR/$gnu/release
+export SIM_CARGO SIM_BUILT
 [ -z "$prefix" ] || export SIM_TOOL="qemu-$arch-static -L /usr/$arch-linux-gnu"
 CC="$tools/bin/python3 -m ziglang cc -target $arch-linux-gnu.2.17 -g0" AR="$tools/bin/python3 -m ziglang ar" \
     tests/sim/build.sh "$target/dist/sim-$arch"

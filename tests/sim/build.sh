@@ -12,8 +12,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 packages="-p gpuslice-sim-cuda -p gpuslice-sim-nvml -p gpuslice-sim-opencl -p gpuslice-sim-vulkan -p gpuslice-sim"
 
 # shellcheck disable=SC2086 # the list is meant to be split
-(cd "$root" && cargo ${SIM_CARGO:-build} --quiet --profile "${SIM_PROFILE:-quick}" $packages)
-built=${SIM_BUILT:-$target/${SIM_PROFILE:-quick}}
+(cd "$root" && cargo ${SIM_CARGO:-build} --quiet --profile "${SIM_PROFILE:-release}" $packages)
+built=${SIM_BUILT:-$target/${SIM_PROFILE:-release}}
 mkdir -p "$out"
 
 put() { # copy only what changed, by renaming: a running program keeps the library it has mapped

@@ -134,11 +134,11 @@ root=$here/$OLDEST
 words="--sysroot=$root -B$root/usr/lib/x86_64-linux-gnu -L$root/usr/lib/x86_64-linux-gnu -L$root/lib/x86_64-linux-gnu"
 triple=x86_64-unknown-linux-gnu
 RUSTFLAGS="$(printf -- '-C link-arg=%s ' $words -Wl,-z,defs)" CARGO_TARGET_DIR=$here/build \
-    "${CARGO:-cargo}" build --quiet --locked --profile quick --target $triple -p gpuslice-sim-cuda -p gpuslice-sim-nvml
+    "${CARGO:-cargo}" build --quiet --locked --release --target $triple -p gpuslice-sim-cuda -p gpuslice-sim-nvml
 sim=$here/sim
 mkdir -p "$sim"
 put() { # FROM TO: replaces TO by renaming, if FROM differs
     cmp -s "$1" "$2" || { cp "$1" "$2.part" && mv "$2.part" "$2"; }
 }
-put "$here/build/$triple/quick/libgpuslice_sim_cuda.so" "$sim/libcuda.so.1"
-put "$here/build/$triple/quick/libgpuslice_sim_nvml.so" "$sim/libnvidia-ml.so.1"
+put "$here/build/$triple/release/libgpuslice_sim_cuda.so" "$sim/libcuda.so.1"
+put "$here/build/$triple/release/libgpuslice_sim_nvml.so" "$sim/libnvidia-ml.so.1"
