@@ -160,7 +160,7 @@ impl Board {
     }
 
     /// Notes that the API server refused this event, maybe not for ever. Returns whether it is the
-    /// first refusal. A new event is forgotten after [`ATTEMPTS`].
+    /// first refusal. A new event is forgotten after `ATTEMPTS`.
     pub fn note_refused(&mut self, request: &Request, now: Instant) -> bool {
         self.note_failed(request, now);
         let Some(entry) = self.0.get_mut(&request.key) else {
