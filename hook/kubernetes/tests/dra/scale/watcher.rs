@@ -29,8 +29,8 @@ fn promises(path: &Path) -> Vec<(String, u64)> {
     let promise = |device: &Value| {
         let arguments = device["containerEdits"]["hooks"][0]["args"].as_array();
         let mut arguments = arguments.unwrap().iter().filter_map(Value::as_str);
-        let memory = arguments.by_ref().skip_while(|one| *one != "--memory");
-        let (uuid, bytes) = memory.skip(1).next().unwrap().split_once('=').unwrap();
+        assert!(arguments.any(|one| one == "--memory"));
+        let (uuid, bytes) = arguments.next().unwrap().split_once('=').unwrap();
         (uuid.to_lowercase(), bytes.parse().unwrap())
     };
     file["devices"]
