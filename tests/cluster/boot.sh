@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a boot does: an empty /run and /dev/shm, no containers' mounts, network or cgroups, and idle
+# Boots the machine anew: an empty /run and /dev/shm, no containers' mounts, network or cgroups, and idle
 # GPUs. No process but process 1 and the caller runs.
 # Usage: boot.sh GPUS CGROUP
 set -euo pipefail

@@ -29,8 +29,8 @@ impl Account {
         kind: Kind,
         refusal: Refusal,
     ) -> Outcome {
-        // What the process keeps unused is at most what it holds. If that is too little, its caches
-        // stay as they are.
+        // Pools and graphs cannot return more than the process holds. If even that is too little, they
+        // keep their memory.
         let is_hopeless = refusal.short_by > self.ledger.own(self.listed);
         match !is_hopeless && self.trims() {
             true => self.try_claim_steps(request, bytes, kind),

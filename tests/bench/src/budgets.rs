@@ -20,7 +20,7 @@ pub struct Cost {
     pub value: u64,
     /// By how much it may differ from the stored one, if that is more than the tolerance.
     pub slack: u64,
-    /// What it consists of, for the message when it has grown.
+    /// The functions that it consists of, for the message when it has grown.
     pub detail: String,
 }
 

@@ -1,5 +1,7 @@
-//! Measuring side by side: every variant in turn, round after round, medians and differences.
-//! Touches: the clock, the built artefacts. Asserts nothing: machines are noisy.
+//! Measures variants side by side (medians and differences), and counts instructions, system calls
+//! and page faults, which tests compare with stored numbers.
+//! Touches: the clock, the built artefacts, valgrind, ptrace. Times are never asserted, because
+//! machines are noisy.
 #![expect(
     clippy::expect_used,
     reason = "a bench that cannot start says why and stops"

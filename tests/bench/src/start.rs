@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What the start and end of a program cost the kernel.
+/// The kernel's part of a program's start and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Start {
     /// The system calls of its first thread.

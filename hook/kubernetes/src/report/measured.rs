@@ -23,7 +23,7 @@ pub struct Measured {
     pub used: Option<Bytes>,
     /// The refused allocations; None if the ledger cannot be read.
     pub refused: Option<u64>,
-    /// What holds the limit; None if the slice file cannot be read.
+    /// The fence that holds the limit; None if the slice file cannot be read.
     pub fence: Option<&'static str>,
     /// A container that runs without the slice, with the reason.
     pub without: Option<String>,
@@ -81,7 +81,7 @@ pub fn measure(
     })
 }
 
-/// What holds the limit of a container, by its slice file.
+/// Reads from a container's slice file which fence holds its limit.
 fn fence(host: &HostPaths, member: &Member, device: DeviceUuid) -> Option<&'static str> {
     let file = host.container_root(&member.id).join("slice.json");
     let slice = slice::parse(&read::file(&file, CAP).ok()?).ok()?;

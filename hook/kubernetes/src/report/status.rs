@@ -50,7 +50,7 @@ pub struct Status {
     pub peak: Option<Bytes>,
     /// The refused allocations; None if unknown.
     pub refused: Option<u64>,
-    /// What holds the limit; None if unknown.
+    /// The fence that holds the limit; None if unknown.
     pub fence: Option<String>,
     /// The condition.
     pub condition: Condition,

@@ -1,4 +1,4 @@
-//! Which claims are written, and in which order.
+//! The order in which claims are written, and the claims that have to wait.
 
 use super::*;
 use crate::report::measured::Measured;

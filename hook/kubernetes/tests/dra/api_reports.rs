@@ -38,7 +38,7 @@ fn is_exactly<T: Serialize + DeserializeOwned>(value: &Value) -> bool {
     read.is_ok_and(|read| serde_json::to_value(read).unwrap() == *value)
 }
 
-/// What makes an entry of `status.devices` that of a device: its place in the list.
+/// The fields that identify an entry of `status.devices` in its list.
 fn key(device: &Value) -> [Value; 4] {
     ["driver", "pool", "device", "shareID"].map(|key| device[key].clone())
 }

@@ -35,7 +35,7 @@ fn expected(devices: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
     devices.iter().map(one).collect()
 }
 
-/// What the guard reports now.
+/// Writes the state that the guard reports.
 fn report(node: &Node, level: u64, beyond: &Value) {
     let seen = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let text = json!({

@@ -200,7 +200,7 @@ mod tests {
         let both = annotations(&[cri_o, forged].concat());
         assert_eq!(Identity::of("id", &both), own);
         assert_eq!(own.title(), "team/web/server");
-        // What CRI-O does not write is absent.
+        // A key that CRI-O does not write gives no value.
         let few = annotations(&[&cri_o[2..3], &forged[..]].concat());
         assert_eq!(Identity::of("id", &few).namespace, None);
     }

@@ -1,5 +1,5 @@
-//! The cost of the hook's whole life may not grow unnoticed: instructions, system calls and page
-//! faults of a container's start and end.
+//! Compares the cost of the hook's whole life with stored numbers: instructions, system calls and
+//! page faults of a container's start and end.
 //! Touches: target/release/gpuslice-hook, mounts, ptrace. Needs root.
 
 use crate::support::{Container, Host, is_root};

@@ -79,7 +79,7 @@ const TAKEN: usize = 1;
 unsafe impl Sync for Record {}
 
 impl Record {
-    /// What is known of the device of a record that is, or was, published.
+    /// The data of the device of a record that is, or was, published.
     #[inline(always)]
     fn body(&'static self) -> Option<&'static Body> {
         let body = self.body.get().cast::<Body>();

@@ -1,5 +1,5 @@
-//! What the library costs may not grow unnoticed: instructions of each kind of call, and
-//! instructions, system calls and page faults of a program's start, compared with stored numbers.
+//! Compares the library's costs with stored numbers: instructions of each kind of call, and
+//! instructions, system calls and page faults of a program's start.
 //! Touches: the built library and simulator, valgrind, a C compiler, a temporary folder.
 
 #![expect(

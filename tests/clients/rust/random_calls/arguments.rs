@@ -101,7 +101,7 @@ impl Argument {
         }
     }
 
-    /// What the call has written, other than a handle. Empty: nothing.
+    /// The bytes that the call has written, other than a handle; empty if there are none.
     pub fn written(&self) -> String {
         let Argument::Write(shown, place) = self else {
             return String::new();
