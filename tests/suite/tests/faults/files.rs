@@ -83,6 +83,20 @@ fn unmount_disk(host: &Host) -> Outcome {
     succeeds(host.run("sh").args(["-c", script])).map(drop)
 }
 
+/// A host on which a disk can be mounted. If there is none, the row is reported as not run.
+fn host_with_disk(name: &'static str, title: &'static str) -> Option<Host> {
+    if !is_root() {
+        not_run(name, title, NEEDS_ROOT);
+        return None;
+    }
+    let host = Host::new();
+    if !has_disk(&host) {
+        not_run(name, title, "no loop device can be mounted here");
+        return None;
+    }
+    Some(host)
+}
+
 /// Whether a loop device can be mounted here.
 fn has_disk(host: &Host) -> bool {
     mount_disk(host, 512)
@@ -120,13 +134,9 @@ fn on_full_disk(host: &Host, blocks: usize) -> Outcome {
 fn a_full_disk_below_log_and_events_stops_no_run() {
     const NAME: &str = "enospc-disk";
     const TITLE: &str = "ENOSPC on disk: the disk of log and events is full at any block";
-    if !is_root() {
-        return not_run(NAME, TITLE, NEEDS_ROOT);
-    }
-    let host = Host::new();
-    if !has_disk(&host) {
-        return not_run(NAME, TITLE, "no loop device can be mounted here");
-    }
+    let Some(host) = host_with_disk(NAME, TITLE) else {
+        return;
+    };
     let mut row = Row::new(NAME, TITLE);
     for blocks in spread(16, injections(3)) {
         row.inject(format!("{blocks} KiB left"), || on_full_disk(&host, blocks));
@@ -177,13 +187,9 @@ fn on_broken_disk(host: &Host, round: usize) -> Outcome {
 fn a_broken_disk_stops_no_run_that_does_not_need_it() {
     const NAME: &str = "eio-disk";
     const TITLE: &str = "EIO on disk: the device below log, events or slice file is lost";
-    if !is_root() {
-        return not_run(NAME, TITLE, NEEDS_ROOT);
-    }
-    let host = Host::new();
-    if !has_disk(&host) {
-        return not_run(NAME, TITLE, "no loop device can be mounted here");
-    }
+    let Some(host) = host_with_disk(NAME, TITLE) else {
+        return;
+    };
     let mut row = Row::new(NAME, TITLE);
     for round in 0..injections(2) {
         row.inject(format!("round {round}"), || on_broken_disk(&host, round));
