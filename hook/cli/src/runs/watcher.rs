@@ -273,21 +273,22 @@ fn follow(process: &Process, mut recorder: Option<&mut Recorder>, mut page: Opti
 }
 
 /// Cleans up after a run that has ended: learns headroom from its ledger and records its end unless
-/// its watcher has done so, then removes the `link` to its folder, its records and the folder.
+/// its watcher has done so, then removes its records, the folder and the `link` to it. The link is
+/// last: without it, nobody would find what a killed process leaves.
 pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
     // why.
     let _ = headroom_store::learn(folder);
     recorder::end_lost(folder);
-    if let Some(link) = link {
-        registry::forget(link, folder);
-    }
     promise::forget(folder);
     tenancy::forget(folder);
     if let Some(leaf) = leaf::of(folder) {
         leaf::remove(&leaf);
     }
     remove(folder);
+    if let Some(link) = link {
+        registry::forget(link, folder);
+    }
 }
 
 /// Processes the caller's messages until the caller executes the command or ends. A file that

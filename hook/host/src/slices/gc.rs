@@ -2,11 +2,10 @@
 //! no runtime deleted.
 //! Touches: /run/gpuslice, /proc, the event file and the host's log. Law: the kernel, not we, decides which process is dead.
 
-use crate::base::files;
 use crate::base::paths::HostPaths;
 use crate::machine::process::Life;
 use crate::slices::ended::Ends;
-use crate::slices::records::{Damaged, Member, Registry, RegistryError, SliceRecord, survey};
+use crate::slices::records::{Damaged, Member, Registry, RegistryError, SliceRecord};
 use crate::slices::removal::{self, HostError};
 use crate::slices::{liveness, tenants};
 use std::fs;
@@ -182,17 +181,7 @@ pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collecte
         return Ok(Collected::default());
     }
     let registry = Registry::lock(paths)?;
-    // A hook was killed while it wrote a record. The lock keeps other writers out.
-    for name in listed(&paths.slices()) {
-        let path = paths.slices().join(name);
-        if path
-            .extension()
-            .is_some_and(|extension| extension == files::NEW)
-        {
-            removal::remove_file(&path)?;
-        }
-    }
-    let (records, damaged) = survey(paths)?;
+    let (records, damaged) = registry.survey()?;
     let (living, mut collected) = drop_dead_of(&registry, records);
     let mut kept = false;
     for damaged in damaged {

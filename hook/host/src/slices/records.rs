@@ -249,7 +249,21 @@ impl<'a> Registry<'a> {
     /// # Errors
     /// When one cannot be read.
     pub fn records(&self) -> Result<Vec<SliceRecord>, RegistryError> {
-        records(self.paths)
+        all_readable(self.survey()?)
+    }
+
+    /// Like [`Registry::records`], but returns the damaged records as well. Removes the files of
+    /// hooks that were killed while they wrote a record: the lock keeps other writers out.
+    ///
+    /// # Errors
+    /// When the records cannot be listed, or such a file cannot be removed.
+    pub fn survey(&self) -> Result<(Vec<SliceRecord>, Vec<Damaged>), RegistryError> {
+        let mut unfinished = Vec::new();
+        let found = read_all(self.paths, |path| unfinished.push(path))?;
+        for path in unfinished {
+            files::remove(&path).map_err(failed("remove", &path))?;
+        }
+        Ok(found)
     }
 
     /// Writes a record, as a whole.
@@ -286,7 +300,12 @@ impl<'a> Registry<'a> {
 /// # Errors
 /// When one cannot be read.
 pub fn records(paths: &HostPaths) -> Result<Vec<SliceRecord>, RegistryError> {
-    let (records, damaged) = survey(paths)?;
+    all_readable(survey(paths)?)
+}
+
+fn all_readable(
+    (records, damaged): (Vec<SliceRecord>, Vec<Damaged>),
+) -> Result<Vec<SliceRecord>, RegistryError> {
     match damaged.into_iter().next() {
         Some(damaged) => Err(RegistryError::Damaged { damaged }),
         None => Ok(records),
@@ -298,6 +317,14 @@ pub fn records(paths: &HostPaths) -> Result<Vec<SliceRecord>, RegistryError> {
 /// # Errors
 /// When they cannot be listed.
 pub fn survey(paths: &HostPaths) -> Result<(Vec<SliceRecord>, Vec<Damaged>), RegistryError> {
+    read_all(paths, |_| {})
+}
+
+/// Reads all records, and calls `unfinished` for each file that has not become a record.
+fn read_all(
+    paths: &HostPaths,
+    mut unfinished: impl FnMut(PathBuf),
+) -> Result<(Vec<SliceRecord>, Vec<Damaged>), RegistryError> {
     let folder = paths.slices();
     let listed = match sys::names(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -306,8 +333,13 @@ pub fn survey(paths: &HostPaths) -> Result<(Vec<SliceRecord>, Vec<Damaged>), Reg
     let (mut records, mut damaged) = (Vec::new(), Vec::new());
     for name in listed? {
         let path = folder.join(name);
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
+        match path.extension() {
+            Some(extension) if extension == "json" => {}
+            Some(extension) if extension == files::NEW => {
+                unfinished(path);
+                continue;
+            }
+            _ => continue,
         }
         let (text, read) = match read::file(&path, CAP) {
             // Without the lock, it may have been removed since it was listed.

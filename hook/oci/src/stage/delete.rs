@@ -70,7 +70,7 @@ fn release(
         member.id == state.id && (member.bundle == state.bundle || !member.owner.lives())
     };
     let mut held = Vec::new();
-    let (records, damaged) = survey(&given.paths)?;
+    let (records, damaged) = registry.survey()?;
     for record in records {
         let Some(member) = record.containers.iter().find(ours) else {
             continue;
