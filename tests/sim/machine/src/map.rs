@@ -168,6 +168,7 @@ impl Machine {
         }
         let alive = keep_open(&alive).map_err(failed(&alive))?;
         drop(lock);
+        let born = born().map_err(failed(&path))?;
         let machine = Self {
             domains: scenario.domains(),
             scenario,
@@ -181,7 +182,7 @@ impl Machine {
             lock_file: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(file)),
             lock_pid: AtomicU32::new(std::process::id()),
             holder: AtomicU32::new(0),
-            born: born(),
+            born,
         };
         machine.locked(|| {
             // The written meminfo must not count the memory of dead processes.
@@ -276,11 +277,14 @@ impl Drop for Flock<'_> {
     }
 }
 
+/// Takes or releases the lock. A test may let any system call fail once. Without this lock a process
+/// would change the machine beside another, and a lock that is not released stops every process: so
+/// only a closed descriptor ends the attempts.
 fn flock(fd: i32, what: i32) {
     // SAFETY: flock takes a descriptor and a number; a closed descriptor is an error, not
     // undefined.
     while unsafe { libc::flock(fd, what) } != 0
-        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        && io::Error::last_os_error().raw_os_error() != Some(libc::EBADF)
     {}
 }
 
@@ -340,7 +344,10 @@ fn map(file: &File) -> io::Result<&'static Shared> {
 }
 
 /// A page that the kernel empties in every fork child, however the child was forked.
-fn born() -> *const AtomicBool {
+///
+/// # Errors
+/// When the process gets no page.
+fn born() -> io::Result<*const AtomicBool> {
     // SAFETY: a new private mapping at an address the kernel chooses.
     let at = unsafe {
         libc::mmap(
@@ -352,13 +359,15 @@ fn born() -> *const AtomicBool {
             0,
         )
     };
-    assert!(at != libc::MAP_FAILED, "no memory for one page");
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: advises the page mapped above.
     unsafe { libc::madvise(at, 4096, libc::MADV_WIPEONFORK) };
     let flag = at.cast::<AtomicBool>();
     // SAFETY: mapped above, and zeroed.
     unsafe { &*flag }.store(true, Ordering::Relaxed);
-    flag
+    Ok(flag)
 }
 
 /// The path of this process's memory file of that name, which is found among the open descriptors
