@@ -1,13 +1,14 @@
 //! `gpuslice gc`: removes the files of runs and containers that have ended.
-//! Touches: the registry of runs; for root, the OCI hook's folder on the host.
+//! Touches: the registry of runs and their records among the tenants; for root, the OCI hook's folder on the host.
 
 use crate::base::{exit, json, streams};
-use crate::runs::registry;
+use crate::driver::sim;
+use crate::runs::{registry, tenancy};
 use anyhow::{Context, bail};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::gc::{self, Unreadable};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `gpuslice gc`.
 #[derive(clap::Args, Debug)]
@@ -55,6 +56,8 @@ struct Removed {
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // Listing the runs also removes the files of ended runs.
     let runs = registry::running().len();
+    let simulated = std::env::var_os(sim::STATE).filter(|state| !state.is_empty());
+    tenancy::remove_ended(simulated.as_deref().map(Path::new));
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
     let mut removed = Vec::new();
     let mut add = |kind: &'static str, names: Vec<String>| {

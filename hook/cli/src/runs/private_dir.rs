@@ -5,7 +5,7 @@
 //! Touches: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm, one child process.
 
 use crate::runs::run_dir;
-use crate::runs::watcher::{self, Watcher};
+use crate::runs::watcher::{self, StartError, Watcher};
 use gpuslice_host::machine::process::ProcessId;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
@@ -125,7 +125,8 @@ fn make(owner: Option<ProcessId>) -> io::Result<(PathBuf, Watcher)> {
         let folder = place.join(&name);
         match watcher::start(&folder, owner) {
             Ok(watcher) => return Ok((folder, watcher)),
-            Err(error) => failed = error,
+            Err(StartError::Folder(error)) => failed = error,
+            Err(error @ StartError::Watcher(_)) => return Err(io::Error::other(error)),
         }
     }
     Err(failed)

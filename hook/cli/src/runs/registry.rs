@@ -54,6 +54,7 @@ pub(crate) fn register(
 ) -> io::Result<Registration> {
     let name = match name {
         "" => "slice".to_owned(),
+        name if name.starts_with(ENDED) => format!("_{}", name.replace('/', "_")),
         name => name.replace('/', "_"),
     };
     let link_in = |folder: &Path| {
@@ -86,11 +87,18 @@ pub(crate) fn link_of(private: &Path) -> Option<PathBuf> {
     fs::read_link(private.join(run_dir::ENTRY)).ok()
 }
 
-/// Removes the registry link that leads to a private folder.
-pub(crate) fn forget(link: &Path, private: &Path) {
-    if fs::read_link(link).is_ok_and(|file| file.parent() == Some(private)) {
-        let _ = fs::remove_file(link);
-    }
+/// The beginning of the name of a link whose run has ended.
+const ENDED: &str = ".ended-";
+
+/// Marks a run as ended: renames the registry link that leads to its private folder. The link stays
+/// until the files of the run are removed, so that a later command finds what a killed one leaves.
+/// Returns the new path; `None` if the link does not lead to the folder.
+pub(crate) fn mark_ended(link: &Path, private: &Path) -> Option<PathBuf> {
+    let file = fs::read_link(link).ok()?;
+    let name = link.file_name()?.to_str()?;
+    let ended = link.with_file_name(format!("{ENDED}{name}"));
+    let leads_there = file.parent() == Some(private);
+    (leads_there && fs::rename(link, &ended).is_ok()).then_some(ended)
 }
 
 /// Whether to remove the files of runs that have ended.
@@ -111,22 +119,41 @@ pub(crate) fn running() -> Vec<Entry> {
 /// Returns the running runs, sorted by name.
 #[must_use]
 pub(crate) fn running_and(remains: Remains) -> Vec<Entry> {
-    let found = folders().into_iter().filter(|folder| is_ours(folder));
-    let mut entries: Vec<Entry> = found
-        .filter_map(|folder| fs::read_dir(folder).ok())
-        .flat_map(|links| links.filter_map(|link| Entry::read(link.ok()?.path())))
-        .collect();
+    let mut entries: Vec<Entry> = links().filter_map(Entry::read).collect();
     entries.sort_by(|one, other| one.link.file_name().cmp(&other.link.file_name()));
     let (running, left): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(Entry::is_running);
     if remains == Remains::Remove {
         left.iter().for_each(Entry::clean);
+        let ended = links().filter_map(Entry::ended);
+        // The watcher of others is still removing their files.
+        let left = ended.filter(|entry| !private_folder(&entry.file).is_some_and(is_watched));
+        left.for_each(|entry| entry.clean());
     }
     running
 }
 
+/// The links in this user's folders.
+fn links() -> impl Iterator<Item = PathBuf> {
+    let found = folders().into_iter().filter(|folder| is_ours(folder));
+    let listed = found.filter_map(|folder| fs::read_dir(folder).ok());
+    listed.flatten().filter_map(|link| Some(link.ok()?.path()))
+}
+
 impl Entry {
+    /// Reads the link of a run. `None` if the run has ended.
     pub(crate) fn read(link: PathBuf) -> Option<Entry> {
+        let is_ended = link.file_name()?.to_str()?.starts_with(ENDED);
+        (!is_ended).then(|| Entry::any(link)).flatten()
+    }
+
+    /// Reads the link of a run that has ended.
+    fn ended(link: PathBuf) -> Option<Entry> {
+        let is_ended = link.file_name()?.to_str()?.starts_with(ENDED);
+        is_ended.then(|| Entry::any(link)).flatten()
+    }
+
+    fn any(link: PathBuf) -> Option<Entry> {
         let file = fs::read_link(&link).ok()?;
         let name = link.file_name()?.to_str()?;
         let (_, pid) = name.rsplit_once('-')?;

@@ -177,6 +177,11 @@ pub(crate) struct Admitted {
     pub budgets: Vec<DeviceBudget>,
 }
 
+/// Removes the records of runs that have ended. The next admission would do so too.
+pub(crate) fn remove_ended(simulated: Option<&Path>) {
+    Folders::of(simulated).remove_dead();
+}
+
 /// Returns the slices admitted on a machine's GPUs. `simulated` is the state folder of a simulated
 /// machine.
 #[must_use]

@@ -65,10 +65,15 @@ impl Folders {
         self.machine.iter().chain([&self.own])
     }
 
+    /// Removes the records of dead processes.
+    pub(super) fn remove_dead(&self) {
+        self.each().for_each(|folder| tenants::remove_dead(folder));
+    }
+
     /// Reads the tenants of all folders.
     pub(super) fn tenants(&self, own: ProcessId, remains: Remains) -> Tenants {
         if remains == Remains::Remove {
-            self.each().for_each(|folder| tenants::remove_dead(folder));
+            self.remove_dead();
         }
         let living = self.each().flat_map(|folder| tenants::living(folder));
         let user = geteuid().as_raw();

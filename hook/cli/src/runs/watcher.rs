@@ -102,14 +102,27 @@ impl Watcher {
 const KEEP: u8 = b'k';
 const HOLD: u8 = b'h';
 
+/// Why a watcher was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The folder cannot be created, but another place may do.
+    #[error(transparent)]
+    Folder(io::Error),
+    /// The watcher cannot be started, or ended early. Another place would not help.
+    #[error("{0}")]
+    Watcher(String),
+}
+
 /// Starts a watcher for this process, or for the `owner` of a slice. Returns once it has created the
 /// folder and watches it.
 ///
 /// # Errors
 /// When the watcher cannot be started, or the folder cannot be created, or the owner has ended.
-pub(crate) fn start(folder: &Path, owner: Option<ProcessId>) -> io::Result<Watcher> {
+pub(crate) fn start(folder: &Path, owner: Option<ProcessId>) -> Result<Watcher, StartError> {
     let own = Pid::this().to_string();
     let user = owner.map_or_else(|| own.clone(), |owner| owner.pid.to_string());
+    let unable =
+        |error: io::Error| StartError::Watcher(format!("cannot start its watcher: {error}"));
     let mut child = Command::new("/proc/self/exe")
         .arg0("gpuslice")
         .arg("tidy-up")
@@ -123,28 +136,34 @@ pub(crate) fn start(folder: &Path, owner: Option<ProcessId>) -> io::Result<Watch
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()?;
+        .spawn()
+        .map_err(unable)?;
     let told = child.stdin.take();
     // The watcher's first process prints the process id of the second, and exits.
-    let said = child.wait_with_output()?;
+    let said = child.wait_with_output().map_err(unable)?;
     // While the owner lives, the watcher has opened this process, and no later one with its number.
     if owner.is_some_and(|owner| !owner.lives()) {
-        return Err(io::Error::other("the owner of the slice has ended"));
+        return Err(StartError::Watcher(
+            "the owner of the slice has ended".into(),
+        ));
     }
-    match said.status.success() {
-        true => Ok(Watcher {
+    if said.status.success() {
+        return Ok(Watcher {
             pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
             told,
-        }),
-        // The watcher's standard error is /dev/null, so it cannot report the cause. Creating the
-        // folder here reveals it.
-        false => Err(match fs::create_dir(folder) {
-            Err(error) => error,
-            Ok(()) => {
-                fs::remove_dir(folder)?;
-                io::Error::other("its watcher does not start")
-            }
-        }),
+        });
+    }
+    // The watcher's standard error is /dev/null, so it cannot report the cause. Creating the folder
+    // here reveals whether the place is the cause. A watcher that was killed may have created it.
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StartError::Folder(error))
+        }
+        _ => {
+            let _ = fs::remove_dir(folder);
+            let ended = format!("its watcher ended too early ({})", said.status);
+            Err(StartError::Watcher(ended))
+        }
     }
 }
 
@@ -273,13 +292,13 @@ fn follow(process: &Process, mut recorder: Option<&mut Recorder>, mut page: Opti
 }
 
 /// Cleans up after a run that has ended: learns headroom from its ledger and records its end unless
-/// its watcher has done so, then removes its records, the folder and the `link` to it. The link is
-/// last: without it, nobody would find what a killed process leaves.
+/// its watcher has done so, then removes its records, the folder and the `link` to it.
 pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
     // why.
     let _ = headroom_store::learn(folder);
     recorder::end_lost(folder);
+    let link = link.and_then(|link| registry::mark_ended(link, folder));
     promise::forget(folder);
     tenancy::forget(folder);
     if let Some(leaf) = leaf::of(folder) {
@@ -287,7 +306,7 @@ pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     }
     remove(folder);
     if let Some(link) = link {
-        registry::forget(link, folder);
+        let _ = fs::remove_file(link);
     }
 }
 

@@ -219,7 +219,9 @@ impl Failing {
 }
 
 /// Calls that cannot fail, or whose failure the kernel never reports in this way.
-const NEVER: [i64; 6] = [
+const NEVER: [i64; 7] = [
+    // On failure it returns the old end of the heap.
+    libc::SYS_brk,
     libc::SYS_exit_group,
     libc::SYS_exit,
     libc::SYS_rt_sigreturn,

@@ -9,10 +9,12 @@ use std::process::Command;
 /// A machine of its own with a user vllm, who has run "theirs"; root has run "ours".
 const MACHINE: &str = r#"
 set -e
+cd "$0"  # the project may be below /tmp
 mount --make-rprivate /
 for place in /run /tmp /dev/shm /var/log; do mount -t tmpfs -o mode=1777 none $place; done
 unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR
-cp -rL "$0" /tmp/installed
+cp -rL . /tmp/installed
+cd /
 gpuslice=/tmp/installed/release/gpuslice
 mkdir /tmp/home && chown 4711:4711 /tmp/home
 printf 'root:x:0:0::/root:/bin/sh\nvllm:x:4711:4711::/tmp/home:/bin/sh\n' > /tmp/passwd

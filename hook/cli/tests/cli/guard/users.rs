@@ -9,11 +9,14 @@ use std::process::Command;
 /// the same ledger, whose command is a process of root. What its program holds is beyond that limit.
 const SCRIPT: &str = r#"
 set -e
+cd "$0"  # the project may be below /tmp
+exec 4< "$1"
 mount --make-rprivate /
 for place in /run /tmp /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
 unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR
-cp -rL "$0" /tmp/installed
-cp "$1" /tmp/holder
+cp -rL . /tmp/installed
+cp /proc/self/fd/4 /tmp/holder
+cd /
 gpuslice=/tmp/installed/release/gpuslice
 as() { HOME=/tmp setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 when() { for try in $(seq 1000); do "$@" && return; sleep 0.02; done; echo "never: $*"; cat /tmp/guard; exit 1; }

@@ -14,10 +14,12 @@ const GPU: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 /// script waits up to ten seconds for the command to start.
 const MACHINE: &str = r#"
 set -e
+cd "$0"  # the project may be below /tmp
 mount --make-rprivate /
 for place in /run /tmp /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
 unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR COLUMNS LC_ALL LC_CTYPE LANG
-cp -rL "$0" /tmp/installed
+cp -rL . /tmp/installed
+cd /
 gpuslice=/tmp/installed/release/gpuslice
 as() { user=$1; shift; HOME=/tmp setpriv --reuid $user --regid $user --clear-groups "$@"; }
 as 65534 timeout 60 $gpuslice run --sim=rtx3090 --memory=4GiB --name=theirs -- \

@@ -44,7 +44,8 @@ impl ListedSlice {
         self.user.unwrap_or_else(User::own)
     }
 
-    /// Checks whether a run has ended since it was listed. Its link is removed before its files.
+    /// Checks whether a run has ended since it was listed. Its link is renamed before its files are
+    /// removed.
     pub(super) fn has_ended(&self) -> bool {
         match &self.link {
             Some(link) => fs::read_link(link).map_or(true, |file| file != self.file),
