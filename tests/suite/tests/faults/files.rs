@@ -9,6 +9,7 @@ use super::bench::slice::{Bench, LIMIT};
 use super::bench::trace::{Act, CAN_FAIL_CALLS, Call, Director, trace};
 use super::row::{Outcome, Row, injections, is_root, not_run, right, spread};
 use gpuslice_suite::run::{Answer, Run};
+use std::collections::BTreeSet;
 
 const NEEDS_ROOT: &str = "a host of its own needs root";
 
@@ -204,6 +205,8 @@ struct Failing {
     at: usize,
     errno: i32,
     done: bool,
+    /// The processes whose program the loader has started.
+    loaded: BTreeSet<i32>,
 }
 
 impl Failing {
@@ -214,12 +217,27 @@ impl Failing {
             at,
             errno,
             done: false,
+            loaded: BTreeSet::new(),
         }
+    }
+
+    /// Whether the loader asks for memory before it can report that there is none. It then ends by
+    /// SIGSEGV, whatever the program is.
+    fn is_loaders_memory(&mut self, call: &Call) -> bool {
+        match call.number {
+            libc::SYS_execve => drop(self.loaded.remove(&call.pid)),
+            libc::SYS_set_robust_list => drop(self.loaded.insert(call.pid)),
+            _ => {}
+        }
+        let is_anonymous = call.arguments[4] & 0xffff_ffff == 0xffff_ffff;
+        call.number == libc::SYS_mmap && is_anonymous && !self.loaded.contains(&call.pid)
     }
 }
 
 /// Calls that cannot fail, or whose failure the kernel never reports in this way.
-const NEVER: [i64; 7] = [
+const NEVER: [i64; 8] = [
+    // Rust's library ends the process if it fails, with the reason.
+    libc::SYS_poll,
     // On failure it returns the old end of the heap.
     libc::SYS_brk,
     libc::SYS_exit_group,
@@ -236,7 +254,8 @@ impl Director for Failing {
             (self.begun, self.first) = (true, call.index + 1);
         }
         let is_due = self.begun && !self.done && call.index >= self.first + self.at;
-        if !is_due || NEVER.contains(&call.number) {
+        let is_loaders = self.is_loaders_memory(call);
+        if !is_due || is_loaders || NEVER.contains(&call.number) {
             return Act::Go;
         }
         self.done = true;
