@@ -45,7 +45,7 @@ pub enum SliceFault {
     #[error("unknown key \"{0}\"")]
     UnknownKey(Text<32>),
     /// A key occurs twice.
-    #[error("key \"{0}\" stands twice")]
+    #[error("key \"{0}\" occurs twice")]
     Twice(Text<32>),
     /// The value is not one of those that the key accepts.
     #[error("\"{0}\" is not one of {1}")]
@@ -86,7 +86,7 @@ pub enum SliceFault {
     #[error("\"{0}\" is too long")]
     TooLong(Text<32>),
     /// The text is not a file name's suffix.
-    #[error("\"{0}\" is not a suffix (they are written without the point, like gguf)")]
+    #[error("\"{0}\" is not a suffix (they are written without the leading dot, like gguf)")]
     Suffix(Text<32>),
     /// More suffixes than a slice can list.
     #[error("more than 16 suffixes")]

@@ -55,8 +55,8 @@ fn what_is_wrong_is_named() {
             "{\"version\":0}",
             "line 1: there is no version 0 of slice files (this gpuslice writes version 1)",
         ),
-        ("", "line 1: not a slice file: the file ends in the middle"),
-        ("{", "line 1: not a slice file: the file ends in the middle"),
+        ("", "line 1: not a slice file: unexpected end of the file"),
+        ("{", "line 1: not a slice file: unexpected end of the file"),
         ("[]", "line 1: not a slice file: expected '{'"),
         (
             "{}",
@@ -72,7 +72,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             "{\"version\":1}x",
-            "line 1: not a slice file: more text after the end",
+            "line 1: not a slice file: unexpected text after the end",
         ),
         (
             "{\"version\":1,\n\"memroy\": 1}",
@@ -80,16 +80,16 @@ fn what_is_wrong_is_named() {
         ),
         (
             "{\"version\":1,\"version\":1}",
-            "line 1: key \"version\" stands twice",
+            "line 1: key \"version\" occurs twice",
         ),
         ("{\"version\":1,\"memory\":0}", "line 1: \"memory\" is zero"),
         (
             "{\"version\":1,\"memory\":-1}",
-            "line 1: not a slice file: expected a whole number of bytes, without quotes, point or sign",
+            "line 1: not a slice file: expected a whole number of bytes, without quotes, decimal point or sign",
         ),
         (
             "{\"version\":1,\"memory\":\"4Gi\"}",
-            "line 1: not a slice file: expected a whole number of bytes, without quotes, point or sign",
+            "line 1: not a slice file: expected a whole number of bytes, without quotes, decimal point or sign",
         ),
         (
             "{\"version\":1,\"total\":\"card\"}",
@@ -137,7 +137,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             "{\"version\":1,\"model_files\":{\"suffixes\":[\".gguf\"]}}",
-            "line 1: \".gguf\" is not a suffix (they are written without the point, like gguf)",
+            "line 1: \".gguf\" is not a suffix (they are written without the leading dot, like gguf)",
         ),
         (
             "{\"version\":1,\"model_files\":{\"smallest\":0}}",

@@ -11,13 +11,13 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum JsonError {
     /// The text ends early.
-    #[error("the file ends in the middle")]
+    #[error("unexpected end of the file")]
     Truncated,
     /// This character was expected, and another one was found.
     #[error("expected '{0}'")]
     Expected(char),
     /// Not a whole number from 0 to 18446744073709551615.
-    #[error("expected a whole number of bytes, without quotes, point or sign")]
+    #[error("expected a whole number of bytes, without quotes, decimal point or sign")]
     Number,
     /// Neither `true` nor `false`.
     #[error("expected true or false")]
@@ -29,7 +29,7 @@ pub enum JsonError {
     #[error("a string is not UTF-8")]
     Utf8,
     /// More text after the value.
-    #[error("more text after the end")]
+    #[error("unexpected text after the end")]
     Trailing,
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn alternatives(folders: &[PathBuf]) -> String {
     }
 }
 
-/// Returns a path as text. In a path that is not valid text, the bytes that are not ASCII are
+/// Returns a path as text. In a path that is not valid UTF-8, the bytes that are not ASCII are
 /// escaped, so that two paths never look alike.
 #[must_use]
 pub(crate) fn escaped_path(path: &Path) -> String {

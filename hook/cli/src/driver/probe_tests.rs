@@ -105,6 +105,6 @@ fn an_answer_survives_its_way_from_child_to_parent() {
     let read: Answer = serde_json::from_str(&text).unwrap();
     assert_eq!(
         read.unwrap_err().to_string(),
-        "the NVIDIA driver does not work: cuInit answers 100 (CUDA_ERROR_NO_DEVICE)"
+        "the NVIDIA driver does not work: cuInit returns 100 (CUDA_ERROR_NO_DEVICE)"
     );
 }

@@ -77,7 +77,7 @@ fn driver_names_the_gpu_that_it_cannot_limit() {
     for (devices, why) in [
         (
             vec![gpu(CARD, false, false)],
-            "GPU 0 (a card, 24.00 GiB): its driver limits no cgroups (R615 and later do)",
+            "GPU 0 (a card, 24.00 GiB): its driver cannot limit cgroups (R615 and later can)",
         ),
         (
             vec![gpu(CARD, false, true), gpu(SPARK, true, false)],

@@ -113,7 +113,7 @@ fn on_a_discrete_card_a_run_is_admitted_as_a_tenant() {
         devices: 1,
         cards,
         fence: not_by_driver(
-            "GPU 0 (Card, 24.00 GiB): its driver limits no cgroups (R615 and later do)",
+            "GPU 0 (Card, 24.00 GiB): its driver cannot limit cgroups (R615 and later can)",
         ),
         vars: vec![preload()],
         library: Some(LIBRARY.into()),

@@ -1,6 +1,7 @@
 //! Removes records and resources without a live owner: after a crash, a kill, or a container that
 //! no runtime deleted.
-//! Touches: /run/gpuslice, /proc, the event file and the host's log. Law: the kernel, not we, decides which process is dead.
+//! Touches: /run/gpuslice, /proc, the event file and the host's log.
+//! Law: the kernel, not we, decides which process is dead.
 
 use crate::base::paths::HostPaths;
 use crate::machine::process::Life;
@@ -34,7 +35,7 @@ pub enum GcError {
     /// A resource on the host cannot be removed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Some resources are left.
+    /// Some resources remain.
     #[error("{0}")]
     Left(String),
 }
@@ -143,7 +144,7 @@ pub fn leave(
         registry.remove(&record.slice)?;
         return Ok(None);
     }
-    // The containers of other pods may still use a named slice. It is known by one that does.
+    // The containers of other pods may still use a named slice. It takes the name of one that does.
     if let (true, Some(first)) = (record.named.is_some(), record.containers.first()) {
         record.name.clone_from(&first.name);
     }

@@ -1,4 +1,4 @@
-//! Changes the memory that a run's record among the tenants names.
+//! Changes the memory size in a run's tenant record.
 //! Touches: the record.
 //! Law: a record is changed in place, by one write. The watcher of the run holds a lock on this
 //! file, and the file belongs to the run's user.
@@ -10,11 +10,11 @@ use nix::fcntl::OFlag;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Writes other budgets into a tenant's record. The caller holds the lock of admission, under which
+/// Writes other budgets into a tenant's record. The caller holds the admission lock, under which
 /// records are read.
 ///
 /// # Errors
-/// When the record is no regular file any more, or cannot be written.
+/// When the record is no longer a regular file, or cannot be written.
 pub fn rewrite(tenant: &Tenant, devices: &[DeviceBudget]) -> io::Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = sys::open(&tenant.file, flags)?;
@@ -23,8 +23,8 @@ pub fn rewrite(tenant: &Tenant, devices: &[DeviceBudget]) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut text = text(&tenant.name, devices);
-    // Blanks after the text are part of JSON. A file that became shorter would take a second call,
-    // and a process killed between the two would leave an unreadable record.
+    // Trailing spaces are valid JSON. Truncating the file would take a second call, and a process
+    // that is killed between the two would leave an unreadable record.
     let length = usize::try_from(facts.len()).unwrap_or(0).max(text.len());
     text.resize(length, b' ');
     let written = file.write_at(&text, 0)?;

@@ -9,7 +9,7 @@ use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::machine::devices::SliceTarget;
 use gpuslice_host::slices::records::DeviceBudget;
 
-/// The longest path of a cgroup that a slice file holds.
+/// The longest cgroup path that a slice file can hold.
 const LONGEST: usize = 255;
 
 /// The fence of a container with these budgets.
@@ -26,7 +26,7 @@ pub(super) fn of(
     let cannot = match asked {
         _ if wanted == Fence::Preload => None,
         asked if shows_more(asked) => Some(
-            "programs would see the limit as TOTAL, not the total that the container asks for"
+            "programs would see the limit as TOTAL instead of the total that the container requests"
                 .to_owned(),
         ),
         asked if asked.shared => {
@@ -41,8 +41,8 @@ pub(super) fn of(
     }
 }
 
-/// Whether TOTAL is to be more than the limit. Programs of a cgroup that the driver limits see the limit
-/// from some functions.
+/// Whether TOTAL should exceed the limit. In a cgroup that the driver limits, some functions report the
+/// limit instead.
 fn shows_more(asked: &SliceRequest) -> bool {
     asked.total == Some(Total::Device) || asked.maximum.is_some()
 }
@@ -55,7 +55,7 @@ fn unable(budget: &DeviceBudget, given: &PlanInput<'_>) -> Option<String> {
         SliceTarget { device, .. } if device.integrated => "it shares the host's memory",
         SliceTarget { device, uuid, .. } if device.uuid != *uuid => "it is a MIG instance",
         SliceTarget { device, .. } if device.driver_limits == Some(false) => {
-            "its driver limits no cgroups (R615 and later do)"
+            "its driver cannot limit cgroups (R615 and later can)"
         }
         _ => return None,
     };
@@ -63,8 +63,8 @@ fn unable(budget: &DeviceBudget, given: &PlanInput<'_>) -> Option<String> {
 }
 
 impl ContainerPlan {
-    /// Records in the slice file that the driver holds the limits of these devices for a cgroup: the
-    /// library then only counts on them. A cgroup with a path that is too long is not recorded.
+    /// Records in the slice file that the driver holds the limits of these devices for a cgroup. The
+    /// library then counts their memory, and refuses nothing. A cgroup with a path that is too long is not recorded.
     pub fn is_held_by_driver(&mut self, cgroup: &str, held: &[DeviceUuid], by: DriverLimit) {
         if cgroup.len() <= LONGEST {
             self.change_slice(|slice| {

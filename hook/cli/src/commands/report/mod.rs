@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Only this slice, named by its name, or only the process with this pid
+    /// Only the slice with this name, or the process with this pid
     #[arg(value_name = "SLICE|PID")]
     pub only: Option<String>,
 
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = text::seconds)]
     pub every: u64,
 
-    /// Print JSON; with --watch, one line each time
+    /// Print JSON; with --watch, one line per refresh
     #[arg(long)]
     pub json: bool,
 
@@ -54,7 +54,7 @@ pub struct Args {
 const NOTES: &str = "\
 DEVICE    device memory that the process has allocated; for a process without libgpuslice.so, which
           a warning names, the amount that NVML reports
-CONTEXT   device memory of its CUDA contexts; the line of a GPU has the sum of DEVICE and CONTEXT
+CONTEXT   device memory of its CUDA contexts; a GPU's line shows the sum of DEVICE and CONTEXT
 HOST      private host memory in use
 KEPT      host memory that the process has freed and glibc's malloc keeps (malloc_trim returns it)
 SHMEM     shared memory: tmpfs, memfd, System V

@@ -79,8 +79,8 @@ fn two_kinds_of_cards_are_left_alone() {
 
 #[test]
 fn unified_memory_of_another_machine_than_the_hosts_is_left_alone() {
-    // What the test machine says of its memory is not about these: as in a container whose
-    // meminfo is a copy.
+    // The test machine's meminfo does not describe these machines, as in a container whose meminfo
+    // is a copy.
     for scenario in ["gb10", "gb10-nvml-answers", "orin", "thor", "n1x"] {
         for client in every_client!() {
             if matches!(client.says, Says::Cuda | Says::OldCuda | Says::Threads) {

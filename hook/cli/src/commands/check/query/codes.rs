@@ -96,10 +96,10 @@ pub(crate) fn is_named(why: &str) -> bool {
     numbered || known.any(|(_, name)| *name == error)
 }
 
-/// Formats a failed call as a sentence: `cuInit answers 100 (CUDA_ERROR_NO_DEVICE)`.
+/// Formats a failed call as a sentence: `cuInit returns 100 (CUDA_ERROR_NO_DEVICE)`.
 pub(crate) fn answers(why: &str) -> String {
     match why.split_once(": ") {
-        Some((call, error)) => format!("{call} answers {}", with_number(error)),
+        Some((call, error)) => format!("{call} returns {}", with_number(error)),
         None => why.to_owned(),
     }
 }

@@ -79,7 +79,7 @@ const LAYOUTS: [Layout; 12] = {
     ]
 };
 
-/// The columns that a command has at least, if it is that long.
+/// The minimum width of the command column, unless the command is shorter.
 const COMMAND: usize = 16;
 
 /// The columns, in their order.

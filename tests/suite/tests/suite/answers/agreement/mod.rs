@@ -81,7 +81,7 @@ fn one_truth(said: &Said, device: &Device, slice: &Slice, newest_cudart: u32) {
     let shares = device.integrated && !slice.discrete;
     let expected = expected(device, newest_cudart, shares);
     assert_eq!(found.iter().cloned().collect::<BTreeSet<_>>(), expected);
-    assert_eq!(found.len(), expected.len(), "a row stands twice");
+    assert_eq!(found.len(), expected.len(), "a row occurs twice");
     let first = rows.iter().find(|row| row["used"].is_u64()).unwrap();
     let free = first["free"].as_u64().unwrap();
     assert!(free <= slice.budget, "{first}");

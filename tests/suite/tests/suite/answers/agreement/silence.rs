@@ -36,7 +36,7 @@ fn a_driver_that_refuses_everything_is_no_agreement() {
     let driver = library("refusing_driver.c", "refusing/libcuda.so.1");
     let _ = library("refusing_driver.c", "refusing/libnvidia-ml.so.1");
     let (person, program) = both(&machine, driver.parent().unwrap());
-    let why = "the NVIDIA driver does not work: cuInit answers 100 (CUDA_ERROR_NO_DEVICE), \
+    let why = "the NVIDIA driver does not work: cuInit returns 100 (CUDA_ERROR_NO_DEVICE), \
                nvmlInit_v2 answers 9 (NVML_ERROR_DRIVER_NOT_LOADED)";
     assert_eq!(refusal(program), why);
     assert_eq!(person.end, "exit 2", "{person:?}");
@@ -50,7 +50,7 @@ fn a_library_that_is_missing_is_named_beside_one_that_refuses() {
     let driver = library("refusing_driver.c", "refusing-alone/libcuda.so.1");
     let (_, program) = both(&machine, driver.parent().unwrap());
     let why = refusal(program);
-    let start = "the NVIDIA driver does not work: cuInit answers 100 (CUDA_ERROR_NO_DEVICE), \
+    let start = "the NVIDIA driver does not work: cuInit returns 100 (CUDA_ERROR_NO_DEVICE), \
                  libnvidia-ml.so.1 cannot be loaded (";
     assert!(why.starts_with(start), "{why}");
 }
