@@ -67,7 +67,9 @@ pub(crate) fn unable(target: &Target<'_>) -> Option<&'static str> {
     match target.device {
         device if device.integrated => Some("it shares the host's memory"),
         device if target.uuid != device.uuid => Some("it is a MIG instance"),
-        device if !device.driver_limits => Some("its driver cannot limit cgroups (R615 and later can)"),
+        device if !device.driver_limits => {
+            Some("its driver cannot limit cgroups (R615 and later can)")
+        }
         _ => None,
     }
 }

@@ -277,15 +277,17 @@ impl Drop for Flock<'_> {
     }
 }
 
-/// Takes or releases the lock. A test may let any system call fail once. Without this lock a process
-/// would change the machine beside another, and a lock that is not released stops every process: so
-/// only a closed descriptor ends the attempts.
+/// Takes or releases the lock. A test may let one system call fail, and a lock that is not released
+/// would stop every process: so a failure is tried again. Under a filter that lets each call fail,
+/// the process goes on without the lock.
 fn flock(fd: i32, what: i32) {
+    let mut attempts = 0;
     // SAFETY: flock takes a descriptor and a number; a closed descriptor is an error, not
     // undefined.
-    while unsafe { libc::flock(fd, what) } != 0
-        && io::Error::last_os_error().raw_os_error() != Some(libc::EBADF)
-    {}
+    while unsafe { libc::flock(fd, what) } != 0 && attempts < 3 {
+        let was_interrupted = io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        attempts += i32::from(!was_interrupted);
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {

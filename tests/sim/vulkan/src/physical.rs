@@ -138,6 +138,18 @@ impl PhysicalDevice {
     }
 }
 
+/// Writes a struct of a chain as a whole, as a driver does: programs leave its members uninitialised.
+/// The struct still leads to the next one.
+macro_rules! fill {
+    ($link:expr, $values:expr) => {{
+        let link: *mut vk::BaseOutStructure<'_> = $link;
+        let next = (*link).p_next;
+        let mut values = $values;
+        values.p_next = next.cast();
+        std::ptr::write(link.cast(), values);
+    }};
+}
+
 pub(crate) unsafe extern "C" fn vkGetPhysicalDeviceProperties(
     device: vk::PhysicalDevice,
     out: *mut vk::PhysicalDeviceProperties,
@@ -156,29 +168,36 @@ pub(crate) unsafe extern "C" fn vkGetPhysicalDeviceProperties2(
         (*out).properties = card.properties();
         chain((*out).p_next, |link| match link.s_type {
             vk::StructureType::PHYSICAL_DEVICE_ID_PROPERTIES => {
-                let id = std::ptr::from_mut(link).cast::<vk::PhysicalDeviceIDProperties<'_>>();
-                (*id).device_uuid = card.uuid();
-                (*id).driver_uuid = *b"gpuslice-sim-vk\0";
-                (*id).device_node_mask = 1;
+                let mut id = vk::PhysicalDeviceIDProperties::default();
+                id.device_uuid = card.uuid();
+                id.driver_uuid = *b"gpuslice-sim-vk\0";
+                id.device_node_mask = 1;
+                fill!(link, id);
             }
             vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES => {
-                let id =
-                    std::ptr::from_mut(link).cast::<vk::PhysicalDeviceVulkan11Properties<'_>>();
-                (*id).device_uuid = card.uuid();
-                (*id).subgroup_size = 32;
-                (*id).subgroup_supported_stages = vk::ShaderStageFlags::COMPUTE;
-                (*id).max_memory_allocation_size = HOST;
+                let mut it = vk::PhysicalDeviceVulkan11Properties::default();
+                it.device_uuid = card.uuid();
+                it.subgroup_size = 32;
+                it.subgroup_supported_stages = vk::ShaderStageFlags::COMPUTE;
+                it.max_memory_allocation_size = HOST;
+                fill!(link, it);
+            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES => {
+                fill!(link, vk::PhysicalDeviceVulkan12Properties::default());
+            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES => {
+                fill!(link, vk::PhysicalDeviceVulkan13Properties::default());
             }
             vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES => {
-                let it =
-                    std::ptr::from_mut(link).cast::<vk::PhysicalDeviceMaintenance3Properties<'_>>();
-                (*it).max_memory_allocation_size = HOST;
+                let mut it = vk::PhysicalDeviceMaintenance3Properties::default();
+                it.max_memory_allocation_size = HOST;
+                fill!(link, it);
             }
             vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES => {
-                let it =
-                    std::ptr::from_mut(link).cast::<vk::PhysicalDeviceSubgroupProperties<'_>>();
-                (*it).subgroup_size = 32;
-                (*it).supported_stages = vk::ShaderStageFlags::COMPUTE;
+                let mut it = vk::PhysicalDeviceSubgroupProperties::default();
+                it.subgroup_size = 32;
+                it.supported_stages = vk::ShaderStageFlags::COMPUTE;
+                fill!(link, it);
             }
             _ => {}
         });
@@ -229,11 +248,19 @@ pub(crate) unsafe extern "C" fn vkGetPhysicalDeviceFeatures2(
     // SAFETY: the caller's contract.
     unsafe {
         vkGetPhysicalDeviceFeatures(device, &raw mut (*out).features);
-        chain((*out).p_next, |link| {
-            if link.s_type == vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_FEATURES {
-                let it = std::ptr::from_mut(link).cast::<vk::PhysicalDeviceVulkan11Features<'_>>();
-                (*it).storage_buffer16_bit_access = vk::TRUE;
+        chain((*out).p_next, |link| match link.s_type {
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_FEATURES => {
+                let mut it = vk::PhysicalDeviceVulkan11Features::default();
+                it.storage_buffer16_bit_access = vk::TRUE;
+                fill!(link, it);
             }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_2_FEATURES => {
+                fill!(link, vk::PhysicalDeviceVulkan12Features::default());
+            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_FEATURES => {
+                fill!(link, vk::PhysicalDeviceVulkan13Features::default());
+            }
+            _ => {}
         });
     }
 }

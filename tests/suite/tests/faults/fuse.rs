@@ -116,6 +116,8 @@ fn dead(host: &Host, how: usize) -> Outcome {
         }
     };
     let said = ends(life)?;
+    // The watcher of the run would find the folder below the mount.
+    host.is_idle()?;
     right(said.end == life::LIVED, || format!("case {how}: {said:?}"))
 }
 
