@@ -11,13 +11,18 @@ missing() { # NAME HOW
     exit 1
 }
 
-need() { # COMMAND PACKAGE: installs it with apt, as root
-    command -v "$1" >/dev/null && return
+# A command in PATH, or a file.
+is_there() {
+    command -v "$1" >/dev/null || [ -e "$1" ]
+}
+
+need() { # COMMAND|FILE PACKAGE: installs it with apt, as root
+    is_there "$1" && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "gpuslice: installing $2" >&2
         apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null
     fi
-    command -v "$1" >/dev/null || missing "$1" "on Debian: apt-get install $2"
+    is_there "$1" || missing "$1" "on Debian: apt-get install $2"
 }
 
 need python3 python3
@@ -25,7 +30,7 @@ need cc gcc
 need fakeroot fakeroot
 [ "$arch" = "$(uname -m)" ] || {
     need "$arch-linux-gnu-gcc" "gcc-${arch/_/-}-linux-gnu"
-    [ -e "/usr/$arch-linux-gnu/include/stdio.h" ] || need no-such-command "libc6-dev-$([ "$arch" = x86_64 ] && echo amd64 || echo arm64)-cross"
+    need "/usr/$arch-linux-gnu/include/stdio.h" "libc6-dev-$([ "$arch" = x86_64 ] && echo amd64 || echo arm64)-cross"
 }
 need dpkg-deb dpkg
 need rpmbuild rpm
