@@ -37,7 +37,7 @@ fn a_container_that_the_driver_cannot_hold_is_refused_if_that_is_asked_for() {
     ];
     let older = R615.replace("true", "false");
     for (machine, why) in [
-        (&*older, "its driver limits no cgroups"),
+        (&*older, "its driver cannot limit cgroups"),
         (SPARK, "it shares the host's memory"),
         (MIG, "it is a MIG instance"),
     ] {
@@ -59,7 +59,7 @@ fn a_container_that_the_driver_cannot_hold_is_refused_if_that_is_asked_for() {
     let percent = [&asks[..], &[("gpuslice.io/total", "device")]].concat();
     assert!(
         here.refused(&percent)
-            .contains("not the total that the container asks for")
+            .contains("instead of the total that the container requests")
     );
     let pod = [POD, &asks, &[("gpuslice.io/share", "pod")]].concat();
     assert!(here.refused(&pod).contains("a pod's containers share"));

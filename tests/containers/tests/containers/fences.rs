@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Machines, what holds a slice there, and why it is not the driver.
 const MACHINES: [(&str, &str, &str); 5] = [
-    ("rtx3090", "preload", "its driver limits no cgroups"),
+    ("rtx3090", "preload", "its driver cannot limit cgroups"),
     (DMEM, "driver", "dmem"),
     (MISC, "driver", "misc"),
     ("h200-mig@615", "preload", "it is a MIG instance"),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Machines, what holds a slice there, and why it is not the driver.
 const MACHINES: [(&str, &str, &str); 6] = [
-    ("rtx3090", "preload", "its driver limits no cgroups"),
+    ("rtx3090", "preload", "its driver cannot limit cgroups"),
     (DMEM, "driver", "dmem"),
     (MISC, "driver", "misc"),
     ("h200-mig@615", "preload", "it is a MIG instance"),
