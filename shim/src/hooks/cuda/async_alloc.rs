@@ -11,7 +11,7 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools::{self, Pool};
-use crate::account::{self, Account, Outcome};
+use crate::account::{self, Account, Outcome, graphs};
 use crate::answer::device;
 use crate::hooks::out;
 use crate::real::abi::{
@@ -262,7 +262,16 @@ fn claim(pool: &Pool, request: u64) -> Result<Grant, ()> {
     pools::trim(pool.copy, &pool.account);
     let state = pool.account.state;
     let later = reservations::wait_for_others(state, &pool.account, || ask(sparingly).ok());
-    later.map_or_else(|| ask(aloud), Ok)
+    if let Some(given) = later {
+        return Ok(given);
+    }
+    // Graphs pay for their memory anew at their next launch, so theirs is the last to go.
+    if graphs::trim(pool.copy, &pool.account)
+        && let Ok(given) = ask(sparingly)
+    {
+        return Ok(given);
+    }
+    ask(aloud)
 }
 
 /// Claims the driver's usual growth, or else the least growth that the request needs.

@@ -94,6 +94,19 @@ fn all_that_fit_beside_each_other_are_served() {
     }
 }
 
+#[test]
+fn what_one_kind_keeps_idle_serves_the_other_kind() {
+    let [graphs, pools] = KINDS;
+    for (keeps, takes) in [(&graphs, &pools), (&pools, &graphs)] {
+        let slice = Counted::new("rtx3090", CONTEXT + GIB + GIB / 2);
+        let mut worker = keeps.worker(&slice);
+        worker.must(&format!("{} 1 {GIB}", takes.takes));
+        let held = CONTEXT + GIB;
+        assert_eq!((slice.held(), slice.counted()), (held, held));
+        assert_eq!(slice.refusals().count, 0);
+    }
+}
+
 /// Waits until a thread of the worker is inside the slow driver call, which sleeps.
 fn is_in_the_driver(worker: &Worker) {
     let tasks = format!("/proc/{}/task", worker.pid());
