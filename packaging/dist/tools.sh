@@ -31,6 +31,8 @@ need fakeroot fakeroot
 [ "$arch" = "$(uname -m)" ] || {
     need "$arch-linux-gnu-gcc" "gcc-${arch/_/-}-linux-gnu"
     need "/usr/$arch-linux-gnu/include/stdio.h" "libc6-dev-$([ "$arch" = x86_64 ] && echo amd64 || echo arm64)-cross"
+    # The simulator's tool writes the driver's branches, and is of that architecture.
+    need "qemu-$arch-static" qemu-user-static
 }
 need dpkg-deb dpkg
 need rpmbuild rpm
