@@ -193,6 +193,7 @@ dist: ## deb, rpm, wheel, archive and image for glibc 2.17 and later, in target/
 	for arch in $(ARCHES); do packaging/dist/build.sh $$arch && packaging/dist/pack.sh $$arch || exit 1; done
 
 packages-test: ## those packages in clean roots of Debian and Ubuntu: install, check, upgrade, remove (root)
+	tests/setup.sh packages
 	tests/packages/run.sh
 
 release-check: ## what a release must pass: all packages from two clean clones, the same bytes, tested, and the notes

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring | packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -52,6 +52,13 @@ demo | clients)
     tests/clients/setup.sh
     [ "$1" = demo ] || tests/clients/nvidia.sh "$target/nvidia" ||
         echo "gpuslice: the tests use the recorded answers of NVIDIA's libraries instead" >&2
+    ;;
+packages)
+    [ "$(id -u)" = 0 ] || missing root "the packages are tested in roots of their own"
+    need lintian lintian
+    need rpmlint rpmlint
+    need debootstrap debootstrap
+    need qemu-aarch64-static qemu-user-static
     ;;
 readers)
     need node nodejs
@@ -129,7 +136,7 @@ monitoring) # Prometheus and node_exporter as Debian has them: unpacked here, so
     done
     ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring | packages" >&2
     exit 2
     ;;
 esac

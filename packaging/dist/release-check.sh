@@ -23,6 +23,8 @@ unset TARGET
 notes=$(python3 packaging/dist/notes.py "$version" CHANGELOG.md)
 grep -q "\"gpuslice $version\"" packaging/man/gpuslice.1 || fail "the man pages are not of version $version: make goldens"
 
+tests/setup.sh packages
+
 # The clones differ in name and depth, so a path in a binary would make the builds differ.
 work=$target/release-check
 first=$work/tree second=$work/another/place
