@@ -28,7 +28,7 @@ pub(crate) enum CudaError {
     #[error("libcuda.so.1 is not a CUDA driver: it has no {0}")]
     NoFunction(String),
     /// The driver returned an error.
-    #[error("the NVIDIA driver does not work: {call} answers {code} ({meaning})")]
+    #[error("the NVIDIA driver does not work: {call} returns {code} ({meaning})")]
     Refused {
         /// The function that was called.
         call: String,

@@ -131,7 +131,7 @@ pub(crate) enum LimitError {
     #[error("the cgroup {0} has a limit of the driver, which a limit below it could replace")]
     Above(PathBuf),
     /// The driver refused the limit.
-    #[error("the driver refuses the limit: {call} answers {code} ({meaning})")]
+    #[error("the driver refuses the limit: {call} returns {code} ({meaning})")]
     Refused {
         /// The function that was called.
         call: String,
@@ -269,7 +269,7 @@ impl Nvml {
 
     fn refused(&self, call: &str, code: nvmlReturn_t) -> LimitError {
         if [NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_FUNCTION_NOT_FOUND].contains(&code) {
-            return LimitError::NotThere(format!("{call} answers {code}"));
+            return LimitError::NotThere(format!("{call} returns {code}"));
         }
         LimitError::Refused {
             call: call.to_owned(),

@@ -196,10 +196,10 @@ mod tests {
         let slice = parse(br#"{"version":1,"memory":8589934592}"#).unwrap();
         let unasked = Unasked::of(&survey, Some(&slice));
         let context = format!(
-            "{UUID}: cuDevicePrimaryCtxRetain answers 46 (CUDA_ERROR_DEVICE_UNAVAILABLE) by every route: \
+            "{UUID}: cuDevicePrimaryCtxRetain returns 46 (CUDA_ERROR_DEVICE_UNAVAILABLE) by every route: \
              without a context, cuMemGetInfo_v2 cannot be asked"
         );
-        let init = "cuInit answers 999 (CUDA_ERROR_UNKNOWN) by every route: cuMemGetInfo_v2 cannot be asked";
+        let init = "cuInit returns 999 (CUDA_ERROR_UNKNOWN) by every route: cuMemGetInfo_v2 cannot be asked";
         assert_eq!(unasked.in_slice(|_| None), [context.as_str(), init]);
         assert_eq!(unasked.elsewhere(), Vec::<String>::new());
         let bare = Unasked::of(&survey, None);

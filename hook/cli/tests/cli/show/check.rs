@@ -174,17 +174,17 @@ fn a_slice_without_room_for_a_context_is_not_called_consistent() {
     };
     let expected = [
         without(
-            "cuDevicePrimaryCtxRetain answers 2 (CUDA_ERROR_OUT_OF_MEMORY)",
+            "cuDevicePrimaryCtxRetain returns 2 (CUDA_ERROR_OUT_OF_MEMORY)",
             "every route but cudart-11, cudart-12, cudart-13",
             "cuMemGetInfo_v2, cuMemGetInfo, cudaMemGetInfo",
         ),
         without(
-            "cudaFree(0) answers 2 (cudaErrorMemoryAllocation)",
+            "cudaFree(0) returns 2 (cudaErrorMemoryAllocation)",
             "cudart-11",
             "cudaMemGetInfo, cudaGetDeviceProperties, cudaDeviceGetAttribute",
         ),
         without(
-            "cudaSetDevice answers 2 (cudaErrorMemoryAllocation)",
+            "cudaSetDevice returns 2 (cudaErrorMemoryAllocation)",
             "cudart-12, cudart-13",
             "cudaMemGetInfo, cudaGetDeviceProperties, cudaGetDeviceProperties_v2, cudaDeviceGetAttribute",
         ),

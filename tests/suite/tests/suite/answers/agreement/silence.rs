@@ -37,7 +37,7 @@ fn a_driver_that_refuses_everything_is_no_agreement() {
     let _ = library("refusing_driver.c", "refusing/libnvidia-ml.so.1");
     let (person, program) = both(&machine, driver.parent().unwrap());
     let why = "the NVIDIA driver does not work: cuInit returns 100 (CUDA_ERROR_NO_DEVICE), \
-               nvmlInit_v2 answers 9 (NVML_ERROR_DRIVER_NOT_LOADED)";
+               nvmlInit_v2 returns 9 (NVML_ERROR_DRIVER_NOT_LOADED)";
     assert_eq!(refusal(program), why);
     assert_eq!(person.end, "exit 2", "{person:?}");
     assert_eq!(person.stdout, "");
@@ -59,8 +59,8 @@ fn a_library_that_is_missing_is_named_beside_one_that_refuses() {
 fn a_simulated_machine_that_does_not_exist_is_no_agreement() {
     let machine = Machine::new("nosuch");
     let (person, program) = both(&machine, &place::sim());
-    let why = "the NVIDIA driver does not work: cuInit answers 1 (CUDA_ERROR_INVALID_VALUE), \
-               nvmlInit_v2 answers 9 (NVML_ERROR_DRIVER_NOT_LOADED)";
+    let why = "the NVIDIA driver does not work: cuInit returns 1 (CUDA_ERROR_INVALID_VALUE), \
+               nvmlInit_v2 returns 9 (NVML_ERROR_DRIVER_NOT_LOADED)";
     assert_eq!(refusal(program), why);
     assert_eq!(person.end, "exit 2", "{person:?}");
     // The driver's own message is not repeated for each route.

@@ -92,7 +92,7 @@ fn the_drivers_own_table_refuses_the_root() {
     assert_eq!(said, INVALID_ARGUMENT);
     let refused = set(&counted, &root, "6GiB");
     assert_eq!(refused.end, "exit 125", "{refused:?}");
-    assert!(refused.stderr.contains("answers 2 ("), "{refused:?}");
+    assert!(refused.stderr.contains("returns 2 ("), "{refused:?}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_driver_without_limits_says_so_in_one_line() {
         ),
         (
             "",
-            "gpuslice: the driver has no limits per cgroup (nvmlDeviceSetMemoryLimits_v1 answers \
+            "gpuslice: the driver has no limits per cgroup (nvmlDeviceSetMemoryLimits_v1 returns \
              13): the library alone enforces the slice\n",
             "exit 3"
         )
@@ -64,9 +64,9 @@ fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
     let counted = Counted::new(DMEM, LIMIT);
     let answer = set(&counted, "/sys/fs/cgroup/no/such/cgroup", "6GiB");
     let refused = match Cgroup::new("refused") {
-        Some(_) => "answers 6 (Not Found)",
+        Some(_) => "returns 6 (Not Found)",
         // Without root, the driver refuses before it reaches that check.
-        None => "answers 4 (Insufficient Permissions)",
+        None => "returns 4 (Insufficient Permissions)",
     };
     assert_eq!(answer.end, "exit 125");
     assert!(answer.stderr.contains(refused), "{answer:?}");
