@@ -133,7 +133,7 @@ miri: ## the pure code under miri, where a nightly toolchain has it or can get i
 			$(CARGO) +nightly miri test --locked -p gpuslice-config --lib; \
 	else echo "miri: not run, no nightly toolchain here has it"; fi
 
-fuzz: ## every parser of what others write, FUZZ seconds each (600); the inputs that crash one are kept
+fuzz: ## every reader of what others write, FUZZ seconds each (600); the inputs that crash one are kept
 	tests/fuzz/run.sh $(or $(FUZZ),600)
 
 .PHONY: differential
@@ -144,6 +144,10 @@ differential: build ## random calls in a slice and without one for DIFFERENTIAL 
 .PHONY: fuzz-smoke
 fuzz-smoke: ## all fuzzers at once, for a minute
 	FUZZ_TOGETHER=1 tests/fuzz/run.sh 60
+
+.PHONY: fuzz-minimise
+fuzz-minimise: ## adds to tests/fuzz/seeds what the corpora of `make fuzz` cover beyond them
+	tests/fuzz/minimise.sh
 
 .PHONY: book
 book: ## the handbook as HTML: target/handbook

@@ -14,9 +14,7 @@ mkdir -p "$top/${TARGET:-target}"
 target=$(cd "$top/${TARGET:-target}" && pwd)
 "$top/tests/setup.sh" fuzz
 export PATH=$target/tools/bin:$PATH CARGO_TARGET_DIR=$target/fuzz
-export TMPDIR=$CARGO_TARGET_DIR/tmp
-rm -rf "$TMPDIR"
-mkdir -p "$TMPDIR"
+mkdir -p "$CARGO_TARGET_DIR"
 cargo=("${CARGO:-cargo}")
 if [ -z "${CARGO:-}" ] && cargo +nightly --version >/dev/null 2>&1; then
     cargo+=(+nightly)
@@ -36,6 +34,13 @@ targets=("$@")
 mkdir -p "$CARGO_TARGET_DIR/corpus/image"
 cc -shared -nostdlib -s -Wl,-z,max-page-size=64,-z,noseparate-code,--build-id=none -xc - \
     -o "$CARGO_TARGET_DIR/corpus/image/library" <<<'int puts(const char *); int main(void) { return puts(""); }'
+
+# Some targets write a file for each input, which takes much longer on a disk.
+memory=/dev/shm
+[ -w "$memory" ] || memory=$CARGO_TARGET_DIR
+TMPDIR=$(mktemp -d -p "$memory" gpuslice-fuzz.XXXXXX)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 
 fuzz() { # TARGET: runs it; its log holds the findings
     local corpus=$CARGO_TARGET_DIR/corpus/$1 seeds=seeds/$1

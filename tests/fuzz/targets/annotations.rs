@@ -1,5 +1,5 @@
-//! Fuzzes the annotations of a container, and the requests of other systems, which may hold any text.
-//! An accepted request has a limit.
+//! Fuzzes the annotations of a container, and the requests of other systems, which may hold any
+//! text. An accepted request has a limit.
 //! Touches: its input.
 #![no_main]
 

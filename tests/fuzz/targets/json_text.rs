@@ -2,8 +2,8 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_host::engine::json_edit;
 use gpuslice_host::engine::hook_entry::{Ours, STAGES, add};
+use gpuslice_host::engine::json_edit;
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -2,13 +2,13 @@
 //! Touches: its input.
 #![no_main]
 
-use gpuslice_host::base::paths::HostPaths;
 use gpuslice_hook::plan::{Decision, PlanInput, decide};
-use gpuslice_host::machine::policy::Policy;
-use gpuslice_host::machine::devices;
 use gpuslice_hook::request::hook_slices::HookSlice;
 use gpuslice_hook::request::spec;
 use gpuslice_hook::request::state;
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::devices;
+use gpuslice_host::machine::policy::Policy;
 
 const STATE: &[u8] = br#"{"id":"c","pid":7,"bundle":"/b"}"#;
 const DEVICES: &[u8] = br#"{"version":1,"devices":[{"uuid":"GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",

@@ -350,6 +350,8 @@ mod tests {
                 start_time: 4711
             }
         );
+        let cut = b"17 (\xc3\xa9\xc3) S 5 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+        assert_eq!(parse(cut), Some(facts));
         assert_eq!(parse(b"17 (a"), None);
         assert_eq!(parse(b""), None);
     }

@@ -236,7 +236,9 @@ fn belongs(owner: ProcessId, uid: u32) -> bool {
 /// A process's user ids.
 fn uids(pid: i32) -> Vec<u32> {
     let text = read::file(&PathBuf::from(format!("/proc/{pid}/status")), CAP);
-    let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+    let text = text.unwrap_or_default();
+    // The kernel cuts a process's name after 15 bytes, even inside a character.
+    let text = String::from_utf8_lossy(&text);
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"));
     let numbers = line.into_iter().flat_map(str::split_ascii_whitespace);
     numbers.filter_map(|number| number.parse().ok()).collect()

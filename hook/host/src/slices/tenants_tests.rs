@@ -151,3 +151,20 @@ fn a_containers_record_is_there_as_long_as_the_hooks_own() {
     withdraw(&paths, "abc.def").unwrap();
     assert!(names(&folder).is_empty());
 }
+
+#[test]
+fn a_process_whose_name_is_cut_inside_a_letter_has_its_user() {
+    let folder = folder();
+    // The kernel keeps 15 bytes of this name.
+    let program = folder.path().join("éééééééé");
+    symlink("/bin/sleep", &program).unwrap();
+    let mut child = std::process::Command::new(&program)
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let found = uids(pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(found, [nix::unistd::geteuid().as_raw(); 4]);
+}

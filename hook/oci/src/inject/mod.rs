@@ -5,6 +5,7 @@
 
 pub(crate) mod image;
 mod masked;
+mod mount_table;
 mod page;
 pub(crate) mod preload;
 mod read_only;

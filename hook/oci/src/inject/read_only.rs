@@ -2,14 +2,14 @@
 //! layer over /etc.
 //! Touches: the container's mount namespace, by descriptors alone.
 
+use super::mount_table::topmost;
 use super::root::{ContainerRoot, stands};
 use gpuslice_host::base::{read, sys};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::fstat;
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The bytes that are read of a mount table.
@@ -69,77 +69,4 @@ fn mounts_below(folder: BorrowedFd<'_>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
         below.push((path, copy));
     }
     Ok(below)
-}
-
-/// The topmost mount points below a place, relative to it.
-fn topmost(table: &[u8], place: &Path) -> Vec<PathBuf> {
-    let points = table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let point = line.split(|byte| *byte == b' ').nth(4)?;
-        let point = PathBuf::from(OsStr::from_bytes(&unescaped(point)));
-        Some(point.strip_prefix(place).ok()?.to_owned())
-    });
-    let mut points: Vec<PathBuf> = points
-        .filter(|point| !point.as_os_str().is_empty())
-        .collect();
-    points.sort();
-    points.dedup();
-    let all = points.clone();
-    points.retain(|point| {
-        let above = |other: &&PathBuf| *other != point && point.starts_with(other);
-        !all.iter().any(|other| above(&other))
-    });
-    points
-}
-
-/// Decodes a path of a mount table, in which the kernel writes blanks and backslashes as three
-/// octal digits.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::new();
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = |digits: &[u8; 3]| {
-            let value = |sum: u32, digit: &u8| {
-                let digit = char::from(*digit).to_digit(8)?;
-                sum.checked_mul(8)?.checked_add(digit)
-            };
-            let sum = digits.iter().try_fold(0, value)?;
-            u8::try_from(sum).ok()
-        };
-        let escaped = (*first == b'\\')
-            .then(|| after.split_first_chunk::<3>())
-            .flatten()
-            .and_then(|(digits, after)| Some((octal(digits)?, after)));
-        let (byte, next) = escaped.unwrap_or((*first, after));
-        plain.push(byte);
-        rest = next;
-    }
-    plain
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_topmost_mounts_below_a_place_are_carried_over() {
-        let table = b"21 1 8:1 / / rw - ext4 /dev/sda rw\n\
-            22 21 0:5 / /c/etc rw - tmpfs t rw\n\
-            23 22 0:6 / /c/etc/hosts rw - tmpfs t rw\n\
-            24 22 0:7 / /c/etc/with\\040blank rw - tmpfs t rw\n\
-            25 24 0:8 / /c/etc/with\\040blank/deeper rw - tmpfs t rw\n\
-            26 21 0:9 / /c/etcetera rw - tmpfs t rw\n";
-        let found = topmost(table, Path::new("/c/etc"));
-        assert_eq!(found, [Path::new("hosts"), Path::new("with blank")]);
-        assert_eq!(
-            topmost(b"garbage\n\n", Path::new("/")),
-            Vec::<PathBuf>::new()
-        );
-    }
-
-    #[test]
-    fn escapes_are_read_as_the_kernel_writes_them() {
-        assert_eq!(unescaped(b"a\\040b\\134c"), b"a b\\c");
-        assert_eq!(unescaped(b"a\\04"), b"a\\04");
-        assert_eq!(unescaped(b"\\999\\777"), b"\\999\\777");
-    }
 }

@@ -48,7 +48,9 @@ fn handlers(document: &DocumentMut) -> Option<(&dyn TableLike, &Item)> {
         "io.containerd.grpc.v1.cri",
         "cri",
     ];
-    names.iter().find_map(|name| {
+    // containerd ignores a table that has the plugin's name in another version.
+    let names = plugin(document).into_iter().chain(names);
+    names.into_iter().find_map(|name| {
         let containerd = plugins.get(name)?.get("containerd")?;
         Some((containerd.get("runtimes")?.as_table_like()?, containerd))
     })

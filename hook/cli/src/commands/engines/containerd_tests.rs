@@ -145,3 +145,13 @@ fn the_handler_passes_on_the_annotations_of_the_policys_dialects() {
     assert_eq!(add(Some(&ours), SPEC, false, kai).unwrap(), ours);
     assert_eq!(remove(&ours).unwrap(), DEBIAN);
 }
+
+#[test]
+fn a_table_for_another_version_does_not_hide_the_handler() {
+    // Without a version, containerd reads the table `cri` alone.
+    let mixed =
+        "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nruntime_type = \"x\"\n";
+    let ours = add(Some(mixed), SPEC, false, NONE).unwrap();
+    assert!(has(&ours) && !has(mixed), "{ours}");
+    assert_eq!(remove(&ours).unwrap(), mixed);
+}

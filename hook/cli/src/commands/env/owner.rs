@@ -71,7 +71,9 @@ const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "b
 
 impl Stat {
     fn of(pid: i32) -> Option<Stat> {
-        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // The kernel cuts a process's name after 15 bytes, even inside a character.
+        let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Stat::parse(&String::from_utf8_lossy(&line))
     }
 
     /// Parses a line. The name in parentheses may contain any character.
@@ -108,6 +110,20 @@ mod tests {
         for line in ["", "7", "7 (a) S", "7 (a) S x", "7 )a( S 3 7 7 0 -1 64"] {
             assert!(Stat::parse(line).is_none(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_process_whose_name_is_cut_inside_a_letter_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        // The kernel keeps 15 bytes of this name.
+        let program = folder.path().join("éééééééé");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("60").spawn().unwrap();
+        let stat = Stat::of(i32::try_from(child.id()).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(stat.map(|stat| stat.parent), Some(own));
     }
 
     /// The shell prints its own pid, and the pid of what it has forked for a part of its script.

@@ -6,6 +6,7 @@ pub(crate) mod history_file;
 pub(crate) mod limit_changes;
 pub(crate) mod recorder;
 pub(crate) mod refusal_command;
+mod run_start;
 pub(crate) mod series;
 
 use crate::runs::run_dir;
@@ -15,7 +16,7 @@ use gpuslice_host::events::store::Store;
 use gpuslice_host::events::{DeviceUse, Event, EventKind, SCHEMA, journal};
 use nix::unistd::{Uid, User, geteuid};
 use refusal_command::RefusalCommand;
-use serde::{Deserialize, Serialize};
+pub(crate) use run_start::{LimitedDevice, RunStart};
 use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -25,47 +26,6 @@ use std::time::SystemTime;
 
 /// The name of gpuslice in the host's log.
 const PROGRAM: &str = "gpuslice";
-
-/// A run, as its history begins.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RunStart {
-    /// The version of the history's format.
-    pub(crate) schema: u64,
-    /// The slice's name.
-    pub(crate) name: String,
-    /// The process of the command.
-    pub(crate) pid: i32,
-    /// The user's name.
-    pub(crate) user: String,
-    /// The time of the start.
-    pub(crate) started: String,
-    /// Whether the GPUs are simulated.
-    #[serde(default)]
-    pub(crate) simulated: bool,
-    /// Whether requests over the limit are refused. If not, the ledger only counts them.
-    #[serde(default = "enforced")]
-    pub(crate) enforce: bool,
-    /// The devices, in the order of the amounts in the history's points.
-    pub(crate) devices: Vec<LimitedDevice>,
-}
-
-/// A history of an earlier version, which recorded nothing else.
-const fn enforced() -> bool {
-    true
-}
-
-/// A device of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LimitedDevice {
-    /// Its uuid.
-    pub(crate) device: String,
-    /// Its index in nvidia-smi.
-    pub(crate) index: u32,
-    /// The name of the GPU.
-    pub(crate) name: String,
-    /// The slice's limit: at the start or, once the run has been resized, the last one.
-    pub(crate) limit: u64,
-}
 
 impl RunStart {
     /// The start of this process's run, at this moment.

@@ -6,6 +6,7 @@
 //! Descriptors that are open already go on working. So the lever acts on the next process, not on the
 //! one that holds memory beyond its slice.
 
+use gpuslice_host::machine::process;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
@@ -66,9 +67,9 @@ impl Group {
             Group::in_text(&text, Path::new(ROOT))
         };
         let group = of(&pid.to_string())?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
-        let others = [of("self"), of("1"), of(parent)];
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let parent = process::parse(&stat)?.parent.to_string();
+        let others = [of("self"), of("1"), of(&parent)];
         let is_own = others
             .into_iter()
             .all(|other| other.as_ref() != Some(&group));

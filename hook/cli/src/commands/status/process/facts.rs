@@ -24,7 +24,7 @@ impl Facts {
     }
 
     /// Takes the facts from lines, as far as they are needed.
-    fn in_lines(
+    pub(super) fn in_lines(
         lines: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Option<()>,
     ) -> Option<Facts> {
         let (mut name, mut own_number, mut parent, mut user) = (None, None, None, None);

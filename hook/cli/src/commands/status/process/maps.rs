@@ -63,7 +63,7 @@ impl FileId {
 
     /// Returns the identity in a line of /proc/PID/maps: `START-END RIGHTS OFFSET DEVICE INODE`,
     /// and perhaps a path. A mapping of no file has inode 0.
-    fn in_line(line: &[u8]) -> Option<FileId> {
+    pub(super) fn in_line(line: &[u8]) -> Option<FileId> {
         let mut fields = line.split(|byte| *byte == b' ').skip(3);
         let (device, inode) = (fields.next()?, fields.next()?);
         let colon = device.iter().position(|byte| *byte == b':')?;
