@@ -180,6 +180,14 @@ fn a_relative_path_is_refused_whatever_it_is_of() {
 }
 
 #[test]
+fn a_path_leaves_room_for_the_nul_of_c() {
+    let text = |length| format!(r#"{{"version":1,"ledger":"/{}"}}"#, "a".repeat(length));
+    let read = parse(text(254).as_bytes()).unwrap();
+    assert_eq!(read.ledger.unwrap().as_str().len(), 255);
+    assert_eq!(fault(&text(255)), SliceFault::TooLong(Text::new("ledger")));
+}
+
+#[test]
 fn a_file_too_large_to_be_a_slice_is_refused_unread() {
     let text = r#"{"version":1}"#;
     let largest = format!("{text}{}", " ".repeat(MAX_FILE - text.len()));
