@@ -136,6 +136,17 @@ miri: ## the pure code under miri, where a nightly toolchain has it or can get i
 fuzz: ## every reader of what others write, FUZZ seconds each (600); the inputs that crash one are kept
 	tests/fuzz/run.sh $(or $(FUZZ),600)
 
+.PHONY: mutants
+mutants: ## changes of config's code that none of its unit tests notices: target/mutants.out (MUTANTS="-f config/src/answer/view.rs": of a file)
+	tests/setup.sh mutants
+	CARGO_PROFILE_TEST_DEBUG=0 $(TARGET)/tools/bin/cargo-mutants mutants -p gpuslice-config --output $(TARGET) $(MUTANTS)
+
+.PHONY: coverage
+coverage: build ## the lines of config and of the hook that their tests reach, as pages: target/coverage/html
+	tests/setup.sh coverage
+	$(TARGET)/tools/bin/cargo-llvm-cov llvm-cov --locked -p gpuslice-config -p gpuslice-host -p gpuslice-hook \
+		--no-fail-fast --html --output-dir $(TARGET)/coverage
+
 .PHONY: differential
 differential: build ## random calls in a slice and without one for DIFFERENTIAL seconds (600), from the seed SEED (of the clock)
 	GPUSLICE_DIFFERENTIAL=$(or $(DIFFERENTIAL),600) GPUSLICE_DIFFERENTIAL_SEED=$(or $(SEED),$$(date +%s)00) \

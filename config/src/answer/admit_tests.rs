@@ -122,6 +122,35 @@ fn under_pressure_large_requests_leave_twice_the_host_reserve() {
 }
 
 #[test]
+fn a_slice_that_is_full_before_the_host_is_refused_by_its_own_limit() {
+    let refused_by = |available| {
+        let host = Host {
+            memory: HostMemory {
+                total: Bytes::gib(121),
+                free: Bytes::gib(1),
+                available: Bytes::gib(available),
+            },
+            reserve: Some(Bytes::gib(8)),
+            others_unused: Bytes::ZERO,
+            pressed: None,
+        };
+        let driver = DriverMemory {
+            total: Bytes::gib(121),
+            free: Bytes::gib(1),
+        };
+        let facts = Facts {
+            driver,
+            own_use: Some(Bytes::gib(30)),
+            host: Some(host),
+        };
+        let refusal = admit(&facts, Some(&slice_of(Bytes::gib(40))), Bytes::gib(11));
+        refusal.unwrap_err().host.is_some()
+    };
+    // The slice has 10 GiB left, and the host keeps 8 GiB.
+    assert_eq!([17, 18, 19].map(refused_by), [true, false, false]);
+}
+
+#[test]
 fn what_is_known_of_the_host_a_moment_ago_decides_only_far_from_the_end() {
     let host = Host {
         memory: HostMemory {

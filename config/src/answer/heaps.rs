@@ -51,10 +51,9 @@ pub fn divide(view: &MemoryView, own: Bytes, heaps: &mut [Heap]) {
         if free > Bytes::ZERO {
             heap.budget = take(&mut free, LEAST);
         } else {
-            // This process's memory, or else a page that it does not have.
-            let used = take(&mut own, LEAST);
-            heap.usage = if used > Bytes::ZERO { used } else { LEAST };
-            heap.budget = heap.usage;
+            // A page of this process's memory, or else one that it does not have.
+            take(&mut own, LEAST);
+            (heap.usage, heap.budget) = (LEAST, LEAST);
         }
     });
     for_each(heaps, largest, |heap| {
@@ -109,7 +108,7 @@ fn take(from: &mut Bytes, most: Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{Heap, LEAST, divide};
+    use super::{Heap, LEAST, bound, divide};
     use crate::answer::view::MemoryView;
     use crate::words::units::Bytes;
     use proptest::prelude::*;
@@ -154,6 +153,66 @@ mod tests {
             let pages = Bytes::new(LEAST.get().saturating_mul(heaps.len() as u64));
             prop_assert!(shown >= own && shown <= own.plus(pages), "{heaps:?}");
         }
+    }
+
+    fn heap(size: Bytes, budget: Bytes, usage: Bytes) -> Heap {
+        Heap {
+            size,
+            budget,
+            usage,
+        }
+    }
+
+    const EIGHT: MemoryView = MemoryView {
+        total: Bytes::gib(8),
+        free: Bytes::gib(6),
+        used: Bytes::gib(2),
+    };
+
+    #[test]
+    fn the_largest_heap_has_all_but_small_shares_of_the_others() {
+        let of = |size| heap(size, Bytes::ZERO, Bytes::ZERO);
+        let (small, medium, large) = (Bytes::mib(256), Bytes::gib(12), Bytes::gib(24));
+        let mut heaps = [of(small), of(large), of(medium)];
+        divide(&EIGHT, Bytes::gib(1), &mut heaps);
+        let size = Bytes::mib((8 << 10) - 256 - 512);
+        let budget = Bytes::gib(7).minus(LEAST).minus(LEAST);
+        let expected = [
+            heap(small, LEAST, Bytes::ZERO),
+            heap(size, budget, Bytes::gib(1)),
+            heap(Bytes::mib(512), LEAST, Bytes::ZERO),
+        ];
+        assert_eq!(heaps, expected);
+    }
+
+    #[test]
+    fn of_two_heaps_of_one_size_the_first_is_the_largest() {
+        let of = |size| heap(size, Bytes::ZERO, Bytes::ZERO);
+        let mut heaps = [of(Bytes::gib(24)), of(Bytes::gib(24))];
+        divide(&EIGHT, Bytes::gib(1), &mut heaps);
+        let sizes = heaps.map(|heap| heap.size);
+        assert_eq!(sizes, [Bytes::mib((8 << 10) - 512), Bytes::mib(512)]);
+    }
+
+    #[test]
+    fn a_heap_of_the_host_shows_no_more_than_the_view() {
+        let bounded = |view: &MemoryView, mut heap: Heap| {
+            bound(view, Bytes::gib(1), &mut heap);
+            heap
+        };
+        let (own, all) = (Bytes::gib(3), Bytes::gib(90));
+        let of_host = heap(Bytes::gib(100), all, own);
+        let expected = heap(EIGHT.total, Bytes::gib(7), own);
+        assert_eq!(bounded(&EIGHT, of_host), expected);
+        let small = heap(Bytes::gib(2), Bytes::gib(1), own);
+        let expected = heap(small.size, small.budget, small.budget);
+        assert_eq!(bounded(&EIGHT, small), expected);
+        let nothing = MemoryView {
+            total: Bytes::ZERO,
+            free: Bytes::ZERO,
+            used: Bytes::ZERO,
+        };
+        assert_eq!(bounded(&nothing, of_host), heap(LEAST, LEAST, LEAST));
     }
 
     #[test]

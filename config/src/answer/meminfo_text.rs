@@ -180,6 +180,7 @@ mod tests {
         assert!(lines.contains(&"SwapTotal:             0 kB"), "{text}");
         assert!(lines.contains(&"HugePages_Total:       0"), "{text}");
         assert!(lines.contains(&"AnonPages:       1048576 kB"), "{text}");
+        assert!(lines.contains(&"Hugepagesize:       2048 kB"), "{text}");
         assert!(lines.contains(&"VmallocTotal:   34359738367 kB"), "{text}");
     }
 

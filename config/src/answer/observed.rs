@@ -98,4 +98,26 @@ mod tests {
         slice.present_as = PresentAs::Discrete;
         assert_eq!(shared_device(&slice), None);
     }
+
+    #[test]
+    fn the_pressure_is_read_only_where_it_can_change_the_view() {
+        let (slice, uuid) = slice();
+        let budget = slice.device(uuid).unwrap();
+        let is_read = |available| {
+            let mut read = false;
+            let _ = observed(
+                &slice,
+                &budget,
+                Some(Bytes::gib(10)),
+                host(available),
+                || {
+                    read = true;
+                    None
+                },
+            );
+            read
+        };
+        // Under pressure, the host keeps 16 GiB, and the slice has 30 GiB left.
+        assert_eq!([45, 46, 47].map(is_read), [true, false, false]);
+    }
 }

@@ -92,6 +92,8 @@ impl Release {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::view::Pressed;
+    use crate::host::meminfo::HostMemory;
 
     const LEAST: Bytes = Bytes::mib(512);
 
@@ -157,12 +159,59 @@ mod tests {
             let (held, request) = (Bytes::gib(held), Bytes::gib(request));
             is_short(&thresholds, Bytes::gib(100), held, request, None)
         };
-        assert!(!short(70, 9));
+        assert!(!short(70, 10));
         assert!(short(70, 11));
         let strict = Thresholds {
             used: Some(0),
             ..thresholds
         };
         assert!(is_short(&strict, Bytes::gib(100), Bytes::ZERO, LEAST, None));
+    }
+
+    #[test]
+    fn memory_is_short_when_the_host_waits_for_it_or_has_less_than_the_request() {
+        let host = |pressed| Host {
+            memory: HostMemory {
+                total: Bytes::gib(121),
+                free: Bytes::ZERO,
+                available: Bytes::gib(20),
+            },
+            reserve: Some(Bytes::gib(8)),
+            others_unused: Bytes::ZERO,
+            pressed,
+        };
+        let short = |request, host: &Host| {
+            let (thresholds, memory) = (Thresholds::default(), Bytes::gib(100));
+            is_short(&thresholds, memory, Bytes::ZERO, request, Some(host))
+        };
+        let idle = host(None);
+        assert!(!short(Bytes::gib(12), &idle));
+        assert!(short(Bytes::gib(12).plus(Bytes::new(1)), &idle));
+        let pressed = Pressed {
+            keeps: Bytes::gib(8),
+            beyond: Bytes::mib(64),
+        };
+        assert!(short(Bytes::mib(1), &host(Some(pressed))));
+    }
+
+    #[test]
+    fn who_gives_the_least_that_is_asked_for_is_not_asked_less() {
+        let mut release = Release::default();
+        assert_eq!(grow(&mut release, Bytes::gib(8), true), Growth::Refused);
+        let own = Bytes::gib(8).minus(LEAST);
+        assert_eq!(grow(&mut release, own, true), Growth::Again(LEAST));
+        assert_eq!(release.in_vain, 0);
+        assert_eq!(release.not_before, Bytes::gib(8));
+    }
+
+    #[test]
+    fn memory_that_a_process_frees_by_itself_is_gathered_again() {
+        let mut release = Release::default();
+        assert_eq!(grow(&mut release, Bytes::gib(8), true), Growth::Refused);
+        let freed = Growth::Again(Bytes::gib(3));
+        assert_eq!(grow(&mut release, Bytes::gib(5), true), freed);
+        assert_eq!(grow(&mut release, Bytes::gib(1), false), Growth::Passes);
+        let again = Bytes::gib(5).plus(LEAST);
+        assert_eq!(grow(&mut release, again, true), Growth::Refused);
     }
 }

@@ -203,10 +203,8 @@ pub fn view(facts: &Facts, slice: Option<&DeviceSlice>) -> MemoryView {
 /// container's copy of meminfo, and a device that only reports itself as integrated.
 #[must_use]
 pub fn is_the_hosts(driver_total: Bytes, host_total: Bytes) -> bool {
-    let (small, large) = match driver_total < host_total {
-        true => (driver_total, host_total),
-        false => (host_total, driver_total),
-    };
+    let small = driver_total.at_most(host_total);
+    let large = driver_total.at_least(host_total);
     // Within 3 %.
     large.minus(small) <= Bytes::new((large.get() / 100).saturating_mul(3))
 }

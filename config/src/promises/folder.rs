@@ -127,6 +127,22 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no O_NONBLOCK")]
+    fn a_link_or_a_pipe_that_replaces_a_promise_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), [1; SIZE]).unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        let pipe = std::process::Command::new("mkfifo")
+            .arg(path("pipe"))
+            .status();
+        assert!(pipe.unwrap().success());
+        assert_eq!(head(&path("file")).unwrap(), [1; HEAD]);
+        assert!(head(&path("link")).is_err());
+        assert!(head(&path("pipe")).unwrap().is_empty());
+    }
+
+    #[test]
     fn a_name_is_written_as_it_is_read() {
         assert_eq!(
             file_name(Bytes::gib(1), "run-1").as_deref(),

@@ -35,6 +35,10 @@ mod tests {
             default_reserve(Bytes::kib(127_600_748)),
             Bytes::gib(8).at_least(Bytes::new(130_663_165 * 65))
         );
+        assert_eq!(
+            default_reserve(Bytes::new(256_000_000_000)),
+            Bytes::new(16_640_000_000)
+        );
         assert_eq!(default_reserve(Bytes::gib(4)), Bytes::mib(768));
         assert_eq!(default_reserve(Bytes::gib(20)), Bytes::gib(2));
     }

@@ -218,11 +218,34 @@ mod tests {
             "/models.gguf/readme",
             "a.sha256",
             "gguf",
+            "/models/gguf",
+            "x.robin",
+            "x.pin",
         ] {
             assert!(!files.has_name(name.as_bytes()), "{name}");
         }
         assert!(!files.has_name(format!("sha512-{digits}").as_bytes()));
         assert!(!files.has_name(format!("/{digits}/config").as_bytes()));
+    }
+
+    #[test]
+    fn the_ends_of_the_suffixes_rule_out_most_names() {
+        let ends = ModelFiles::usual().ends();
+        for name in ["model.safetensors", "q4.gguf", ".pt", "x.bin", "x.ckpt"] {
+            assert!(ends.may_be_of(name.as_bytes()), "{name}");
+        }
+        for name in ["", "t", "libcuda.so", "config.json", "module.py"] {
+            assert!(!ends.may_be_of(name.as_bytes()), "{name}");
+        }
+        let checksum = format!("/blobs/{}", "0".repeat(DIGITS));
+        assert!(ends.may_be_of(checksum.as_bytes()));
+        assert!(ends.may_be_of(&checksum.as_bytes()[7..]));
+        assert!(!ends.may_be_of(&checksum.as_bytes()[8..]));
+        assert!(
+            !ModelFiles::none(Bytes::ZERO)
+                .ends()
+                .may_be_of(checksum.as_bytes())
+        );
     }
 
     #[test]
@@ -240,5 +263,24 @@ mod tests {
         }
         assert_eq!(files.add("more"), Err(SliceFault::TooManySuffixes));
         assert!(files.has_name(b"x.s15") && !files.has_name(b"x.s16"));
+    }
+
+    #[test]
+    fn a_suffix_has_one_to_sixteen_letters() {
+        let mut files = ModelFiles::none(Bytes::mib(1));
+        assert_eq!(files.add("z"), Ok(()));
+        assert_eq!(files.add("sixteen-letters_"), Ok(()));
+        assert!(files.has_name(b"x.z") && files.has_name(b"x.sixteen-letters_"));
+    }
+
+    #[test]
+    fn a_checksum_is_a_name_only_in_a_list_with_its_word() {
+        let name = "0123456789abcdef".repeat(4);
+        let mut with = ModelFiles::none(Bytes::mib(1));
+        with.add(CHECKSUM).unwrap();
+        assert!(with.has_name(name.as_bytes()));
+        let mut without = ModelFiles::none(Bytes::mib(1));
+        without.add("ef").unwrap();
+        assert!(!without.has_name(name.as_bytes()));
     }
 }

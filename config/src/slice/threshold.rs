@@ -102,4 +102,27 @@ mod tests {
             assert!(text.parse::<Threshold>().is_err(), "{text} was taken");
         }
     }
+
+    #[test]
+    fn a_threshold_is_stored_in_its_own_field() {
+        let mut stored = Thresholds::default();
+        for text in [
+            "full=5",
+            "available=16GiB",
+            "request=0",
+            "used=80",
+            "freed=1GiB",
+        ] {
+            text.parse::<Threshold>().unwrap().set(&mut stored);
+        }
+        let expected = Thresholds {
+            file: None,
+            full: Some(5),
+            available: Some(Bytes::gib(16)),
+            request: Some(Bytes::ZERO),
+            used: Some(80),
+            freed: Some(Bytes::gib(1)),
+        };
+        assert_eq!(stored, expected);
+    }
 }

@@ -191,4 +191,43 @@ mod tests {
             assert_eq!(text.parse::<DeviceUuid>(), Err(ParseUuidError), "{text}");
         }
     }
+
+    #[test]
+    fn a_gpu_is_named_by_its_index_or_its_uuid() {
+        let uuid = Selector::Uuid(TEXT.parse().unwrap());
+        for (text, selector) in [
+            ("0", Selector::Index(0)),
+            ("7", Selector::Index(7)),
+            ("10", Selector::Index(10)),
+            ("4294967295", Selector::Index(u32::MAX)),
+            (TEXT, uuid),
+        ] {
+            assert_eq!(text.parse(), Ok(selector));
+            assert_eq!(selector.to_string(), text);
+        }
+        for text in [
+            "",
+            "00",
+            "01",
+            "+1",
+            "-1",
+            "1 ",
+            "0x1",
+            "4294967296",
+            "GPU-1",
+            "all",
+        ] {
+            assert_eq!(text.parse::<Selector>(), Err(ParseSelectorError), "{text}");
+        }
+    }
+
+    #[test]
+    fn boards_that_share_memory_are_known_by_their_capability() {
+        for (major, minor) in [(7, 2), (8, 7), (11, 0), (12, 1)] {
+            assert!(is_unified_capability(major, minor));
+        }
+        for (major, minor) in [(7, 5), (8, 6), (9, 0), (10, 0), (12, 0)] {
+            assert!(!is_unified_capability(major, minor));
+        }
+    }
 }

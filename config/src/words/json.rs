@@ -198,3 +198,45 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_has_no_escape_and_no_control_character() {
+        let string = |text: &'static str| Reader::new(text.as_bytes()).string();
+        assert_eq!(string("\"a b~\""), Ok("a b~"));
+        for text in [
+            "\"a\\u0041\"",
+            "\"a\tb\"",
+            "\"a\nb\"",
+            "\"a\u{1f}b\"",
+            "\"\0\"",
+        ] {
+            assert_eq!(string(text), Err(JsonError::Escape), "{text:?}");
+        }
+        assert_eq!(string("\"a"), Err(JsonError::Truncated));
+    }
+
+    #[test]
+    fn a_number_is_whole_and_has_no_leading_zero() {
+        let number = |text: &'static str| Reader::new(text.as_bytes()).number();
+        for (text, value) in [("0", 0), ("10,", 10), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(number(text), Ok(value), "{text}");
+        }
+        for text in [
+            "01",
+            "00",
+            "1.0",
+            "1e3",
+            "1E3",
+            "-1",
+            "x",
+            "18446744073709551616",
+        ] {
+            assert_eq!(number(text), Err(JsonError::Number), "{text}");
+        }
+        assert_eq!(number(" "), Err(JsonError::Truncated));
+    }
+}

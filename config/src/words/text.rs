@@ -91,3 +91,22 @@ pub(crate) fn uuid_text(uuid: DeviceUuid) -> Text<64> {
     uuid.write_ascii(&mut push);
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_a_c_string_if_it_has_room_for_the_nul_and_none_within() {
+        assert_eq!(Text::<4>::new("abc").as_c_str(), Some(c"abc"));
+        assert_eq!(Text::<4>::EMPTY.as_c_str(), Some(c""));
+        assert_eq!(Text::<4>::new("abcd").as_c_str(), None);
+        assert_eq!(Text::<4>::new("a\0b").as_c_str(), None);
+    }
+
+    #[test]
+    fn a_text_is_shown_as_any_other() {
+        let text = Text::<4>::new("a\"b");
+        assert_eq!(std::format!("{text} {text:?}"), "a\"b \"a\\\"b\"");
+    }
+}

@@ -12,7 +12,7 @@ const LAST: u64 = 253_402_300_799;
 /// after the year 9999 become its last one.
 #[must_use]
 pub fn rfc3339(seconds: u64) -> [u8; LENGTH] {
-    let seconds = if seconds < LAST { seconds } else { LAST };
+    let seconds = seconds.min(LAST);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);

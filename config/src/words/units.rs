@@ -287,6 +287,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_configured_size_has_a_mebibyte_at_least() {
+        assert_eq!(Bytes::configured("1MiB"), Ok(Bytes::mib(1)));
+        assert_eq!(Bytes::configured("1048575"), Err(ParseBytesError::Small));
+        assert_eq!(Bytes::configured("8"), Err(ParseBytesError::Small));
+        assert_eq!(Bytes::configured("8Q"), Err(ParseBytesError::Unit));
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused_without_a_panic(text in ".{0,40}") {

@@ -37,6 +37,10 @@ int main(int count, char **words) {
     size_t most = (size_t)free_now();
     printf("over %d", REACH(CUDA, cuMemAllocHost_v2, "cuMemAllocHost", 3020)(&at[0], most + 1));
     printf(" %d", REACH(CUDA, cuMemHostAlloc, "cuMemHostAlloc", 2020)(&at[0], most + 1, 0));
-    says("", 0);
+    /* Flags that only a newer driver knows. This one accepts them. */
+    printf(" newer %d", REACH(CUDA, cuMemHostAlloc, "cuMemHostAlloc", 2020)(&at[0], most + 1, 8));
+    printf(" %d", REACH(CUDA, cuMemHostRegister_v2, "cuMemHostRegister", 6050)(ours, most + 1, 16));
+    printf(" again %d", REACH(CUDA, cuMemHostRegister_v2, "cuMemHostRegister", 6050)(ours, 4096, 0));
+    says("", REACH(CUDA, cuMemHostUnregister, "cuMemHostUnregister", 4000)(ours));
     return 0;
 }

@@ -304,6 +304,10 @@ fn an_array_takes_what_the_driver_says_that_it_needs() {
 /// A slice of 40 GiB on a DGX Spark.
 const SPARK: &str = "\"memory\":42949672960,\"reserve\":8589934592";
 
+/// All requests for more than FREE are refused, also those with flags that only the driver knows: it
+/// has granted them, and their memory was freed again.
+const PINNED_OVER: &str = "over 2 2 newer 2 2 again 0 0 took=0";
+
 #[test]
 fn pinned_memory_is_the_devices_where_both_share_it_and_nobodys_elsewhere() {
     let all = [
@@ -319,7 +323,7 @@ fn pinned_memory_is_the_devices_where_both_share_it_and_nobodys_elsewhere() {
         ("cuMemFreeHost 0", 0),
     ];
     says_on("gb10", SPARK, "cuda_pinned", &rows(&all));
-    assert_eq!(over_on("gb10", SPARK, "cuda_pinned"), "over 2 2 0 took=0");
+    assert_eq!(over_on("gb10", SPARK, "cuda_pinned"), PINNED_OVER);
     says("cuda_pinned", &rows(&all.map(|(name, _)| (name, 0))));
 }
 
@@ -327,7 +331,7 @@ fn pinned_memory_is_the_devices_where_both_share_it_and_nobodys_elsewhere() {
 fn on_unified_memory_what_the_host_has_left_decides_too() {
     // The slice may have 100 GiB, and the host keeps 90 GiB of about 121 GiB for itself.
     let keys = "\"memory\":107374182400,\"reserve\":96636764160";
-    assert_eq!(over_on("gb10", keys, "cuda_pinned"), "over 2 2 0 took=0");
+    assert_eq!(over_on("gb10", keys, "cuda_pinned"), PINNED_OVER);
     let said = over_on("gb10", keys, "cuda_linear");
     assert!(said.starts_with("all 0 "), "{said}");
 }
