@@ -60,22 +60,26 @@ fn a_peer_that_fails_is_named_and_the_others_are_measured() {
 
 #[test]
 fn a_signal_ends_the_report_and_all_that_it_has_started() {
-    let mut report = Report::of("processes");
+    let report = Report::of("processes");
+    // Programs of this peer stay until they are killed.
+    let here = report.path("here");
+    let source = format!(
+        "#include <fcntl.h>\n#include <unistd.h>\n__attribute__((constructor)) static void f(void) \
+         {{ close(open(\"{}\", O_CREAT | O_WRONLY, 0600)); for (;;) pause(); }}",
+        here.display()
+    );
+    let mut report = report.peer(&source);
     let mut child = report.start();
     let start = Instant::now();
-    let folder = loop {
-        assert!(
-            start.elapsed() < Duration::from_secs(600),
-            "no process is measured"
-        );
-        let folder = folders_of(child.id()).pop();
-        // The launcher, and processes that hold memory.
-        if let Some(folder) = folder.filter(|folder| processes_in(folder).len() > 4) {
-            break folder;
-        }
-        // Processes of the report bring it about, and no event reports it.
+    while !here.exists() {
+        let is_over = start.elapsed() > Duration::from_secs(300);
+        assert!(!is_over, "the peer is not measured");
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the report has ended: {ended:?}");
         std::thread::sleep(Duration::from_millis(5));
-    };
+    }
+    let folder = folders_of(child.id()).pop().unwrap();
+    assert!(!processes_in(&folder).is_empty());
     let id = i32::try_from(child.id()).unwrap();
     // SAFETY: takes no pointers; the child was not waited for.
     assert_eq!(unsafe { libc::kill(id, libc::SIGTERM) }, 0);
