@@ -141,11 +141,13 @@ impl PhysicalDevice {
 /// Writes a struct of a chain as a whole, as a driver does: programs leave its members uninitialised.
 /// The struct still leads to the next one.
 macro_rules! fill {
-    ($link:expr, $values:expr) => {{
+    ($link:expr, $name:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         let link: *mut vk::BaseOutStructure<'_> = $link;
-        let next = (*link).p_next;
-        let mut values = $values;
-        values.p_next = next.cast();
+        let values = vk::$name {
+            $($field: $value,)*
+            p_next: (*link).p_next.cast(),
+            ..Default::default()
+        };
         std::ptr::write(link.cast(), values);
     }};
 }
@@ -167,38 +169,42 @@ pub(crate) unsafe extern "C" fn vkGetPhysicalDeviceProperties2(
     unsafe {
         (*out).properties = card.properties();
         chain((*out).p_next, |link| match link.s_type {
-            vk::StructureType::PHYSICAL_DEVICE_ID_PROPERTIES => {
-                let mut id = vk::PhysicalDeviceIDProperties::default();
-                id.device_uuid = card.uuid();
-                id.driver_uuid = *b"gpuslice-sim-vk\0";
-                id.device_node_mask = 1;
-                fill!(link, id);
-            }
-            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES => {
-                let mut it = vk::PhysicalDeviceVulkan11Properties::default();
-                it.device_uuid = card.uuid();
-                it.subgroup_size = 32;
-                it.subgroup_supported_stages = vk::ShaderStageFlags::COMPUTE;
-                it.max_memory_allocation_size = HOST;
-                fill!(link, it);
-            }
+            vk::StructureType::PHYSICAL_DEVICE_ID_PROPERTIES => fill!(
+                link,
+                PhysicalDeviceIDProperties {
+                    device_uuid: card.uuid(),
+                    driver_uuid: *b"gpuslice-sim-vk\0",
+                    device_node_mask: 1,
+                }
+            ),
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES => fill!(
+                link,
+                PhysicalDeviceVulkan11Properties {
+                    device_uuid: card.uuid(),
+                    subgroup_size: 32,
+                    subgroup_supported_stages: vk::ShaderStageFlags::COMPUTE,
+                    max_memory_allocation_size: HOST,
+                }
+            ),
             vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES => {
-                fill!(link, vk::PhysicalDeviceVulkan12Properties::default());
+                fill!(link, PhysicalDeviceVulkan12Properties {});
             }
             vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES => {
-                fill!(link, vk::PhysicalDeviceVulkan13Properties::default());
+                fill!(link, PhysicalDeviceVulkan13Properties {});
             }
-            vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES => {
-                let mut it = vk::PhysicalDeviceMaintenance3Properties::default();
-                it.max_memory_allocation_size = HOST;
-                fill!(link, it);
-            }
-            vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES => {
-                let mut it = vk::PhysicalDeviceSubgroupProperties::default();
-                it.subgroup_size = 32;
-                it.supported_stages = vk::ShaderStageFlags::COMPUTE;
-                fill!(link, it);
-            }
+            vk::StructureType::PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES => fill!(
+                link,
+                PhysicalDeviceMaintenance3Properties {
+                    max_memory_allocation_size: HOST,
+                }
+            ),
+            vk::StructureType::PHYSICAL_DEVICE_SUBGROUP_PROPERTIES => fill!(
+                link,
+                PhysicalDeviceSubgroupProperties {
+                    subgroup_size: 32,
+                    supported_stages: vk::ShaderStageFlags::COMPUTE,
+                }
+            ),
             _ => {}
         });
     }
@@ -249,16 +255,17 @@ pub(crate) unsafe extern "C" fn vkGetPhysicalDeviceFeatures2(
     unsafe {
         vkGetPhysicalDeviceFeatures(device, &raw mut (*out).features);
         chain((*out).p_next, |link| match link.s_type {
-            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_FEATURES => {
-                let mut it = vk::PhysicalDeviceVulkan11Features::default();
-                it.storage_buffer16_bit_access = vk::TRUE;
-                fill!(link, it);
-            }
+            vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_1_FEATURES => fill!(
+                link,
+                PhysicalDeviceVulkan11Features {
+                    storage_buffer16_bit_access: vk::TRUE,
+                }
+            ),
             vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_2_FEATURES => {
-                fill!(link, vk::PhysicalDeviceVulkan12Features::default());
+                fill!(link, PhysicalDeviceVulkan12Features {});
             }
             vk::StructureType::PHYSICAL_DEVICE_VULKAN_1_3_FEATURES => {
-                fill!(link, vk::PhysicalDeviceVulkan13Features::default());
+                fill!(link, PhysicalDeviceVulkan13Features {});
             }
             _ => {}
         });
