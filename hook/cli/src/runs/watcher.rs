@@ -20,7 +20,7 @@ use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
 use crate::runs::run_dir::PREFIX;
-use crate::runs::{headroom_store, leaf, promise, registry, tenancy};
+use crate::runs::{cleanup, leaf, registry};
 use anyhow::{Context, bail};
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::{meminfo_page, tenants};
@@ -256,12 +256,12 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if let Some(recorder) = recorder {
         recorder.end(&args.folder);
     }
-    finish(&args.folder, link.as_deref());
+    cleanup::finish(&args.folder, link.as_deref());
     // A run that was killed during its start may have left a child whose environment names the
     // folder only now. Its simulated machine creates the folder again, so the folder is removed
     // once more.
     std::thread::sleep(INTERVAL);
-    remove(&args.folder);
+    cleanup::remove(&args.folder);
     drop((watched, held));
     Ok(exit::SUCCESS)
 }
@@ -288,25 +288,6 @@ fn follow(process: &Process, mut recorder: Option<&mut Recorder>, mut page: Opti
         if process.wait_for(period) {
             break;
         }
-    }
-}
-
-/// Cleans up after a run that has ended: learns headroom from its ledger and records its end unless
-/// its watcher has done so, then removes its records, the folder and the `link` to it.
-pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
-    // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
-    // why.
-    let _ = headroom_store::learn(folder);
-    recorder::end_lost(folder);
-    let link = link.and_then(|link| registry::mark_ended(link, folder));
-    promise::forget(folder);
-    tenancy::forget(folder);
-    if let Some(leaf) = leaf::of(folder) {
-        leaf::remove(&leaf);
-    }
-    remove(folder);
-    if let Some(link) = link {
-        let _ = fs::remove_file(link);
     }
 }
 
@@ -359,16 +340,6 @@ fn close_inherited() {
         // The list also contains the descriptor of the folder that was just read. It is closed
         // already.
         let _ = nix::unistd::close(number);
-    }
-}
-
-fn remove(folder: &Path) {
-    // A process that is just ending may still create files for a moment.
-    for _ in 0..10 {
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(INTERVAL),
-            _ => return,
-        }
     }
 }
 
