@@ -132,3 +132,32 @@ fn below_a_rootless_engine_one_line_says_what_works_instead() {
     let done = run(&host.asking("c2", &[]));
     assert!(done.status.success(), "{done:?}");
 }
+
+#[test]
+fn a_hook_at_the_wrong_stage_mounts_nothing_onto_the_host() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.asking("first", &[("gpuslice.io/memory", "8GiB")]);
+    let left = host.left();
+    // Process 1 and the hook have one mount namespace. At createContainer they never do.
+    let script = format!(
+        "echo {:?} | {} --root {} createContainer; exit $?",
+        container.state(),
+        env!("CARGO_BIN_EXE_gpuslice-hook"),
+        host.path("").display()
+    );
+    let mut unshare = Command::new("unshare");
+    let own = ["--pid", "--mount-proc", "--fork", "--kill-child"];
+    let done = patience::output(unshare.args(own).args(["sh", "-c", &script]));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success(), "{said}");
+    assert!(
+        said.contains("refusing createContainer in the host's mount namespace"),
+        "{said}"
+    );
+    assert_eq!(host.left(), left);
+    assert!(!container.rootfs().join(".gpuslice").exists());
+    assert!(!container.inside(".gpuslice").exists());
+}
