@@ -3,7 +3,6 @@
 //! cgroups of runs; the event file and the history of runs; the meminfo pages.
 
 pub(crate) mod admission;
-mod cleanup;
 pub(crate) mod folder_users;
 pub(crate) mod former;
 pub(crate) mod headroom_store;

@@ -6,7 +6,7 @@
 //! as running while a process is alive that its ledger lists or whose environment names its folder.
 
 use crate::runs::run_dir::{self, private_folder};
-use crate::runs::{cleanup, folder_users, former};
+use crate::runs::{folder_users, former, watcher};
 use crate::slice::{file as slice_file, ledger as slice_ledger};
 use gpuslice_config::ledger::Snapshot;
 use gpuslice_host::base::ledger_room::room;
@@ -177,7 +177,7 @@ impl Entry {
 
     fn clean(&self) {
         if let Some(private) = private_folder(&self.file).filter(|private| is_ours(private)) {
-            cleanup::finish(private, link_of(private).as_deref());
+            watcher::finish(private, link_of(private).as_deref());
         }
         let _ = fs::remove_file(&self.link);
     }

@@ -14,13 +14,17 @@
 //! If the watcher is killed too, the folder stays; this happens if the command is process 1 of a
 //! container. The next `gpuslice status` of this user removes it.
 
+mod cleanup;
+
+pub(crate) use cleanup::finish;
+
 use crate::base::exit;
 use crate::runs::folder_users::another_user;
 use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
 use crate::runs::run_dir::PREFIX;
-use crate::runs::{cleanup, leaf, registry};
+use crate::runs::{leaf, registry};
 use anyhow::{Context, bail};
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::{meminfo_page, tenants};
@@ -256,7 +260,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if let Some(recorder) = recorder {
         recorder.end(&args.folder);
     }
-    cleanup::finish(&args.folder, link.as_deref());
+    finish(&args.folder, link.as_deref());
     // A run that was killed during its start may have left a child whose environment names the
     // folder only now. Its simulated machine creates the folder again, so the folder is removed
     // once more.

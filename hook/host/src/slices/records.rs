@@ -3,6 +3,9 @@
 //! Law: a record is written before any resource of its slice is created, and removed after the last
 //! of them. It is replaced as a whole. So no resource is left without a record.
 
+mod bytes;
+mod some_bytes;
+
 use crate::base::paths::HostPaths;
 use crate::base::{files, read, sys};
 use crate::machine::pod::Pod;
@@ -381,38 +384,5 @@ fn wait_for(mut file: File, path: &Path, patience: Duration) -> Result<Flock<Fil
         }
         thread::sleep(pause);
         pause = pause.saturating_mul(2).min(Duration::from_millis(2));
-    }
-}
-
-mod some_bytes {
-    //! Serialises an optional size in bytes; absent is allowed.
-    use gpuslice_config::words::units::Bytes;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        bytes: &Option<Bytes>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        bytes.map(Bytes::get).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Bytes>, D::Error> {
-        Ok(Option::deserialize(from)?.map(Bytes::new))
-    }
-}
-
-mod bytes {
-    //! Serialises a size as a number of bytes.
-    use gpuslice_config::words::units::Bytes;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(bytes.get())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-        u64::deserialize(from).map(Bytes::new)
     }
 }
