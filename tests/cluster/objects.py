@@ -14,8 +14,10 @@ SLEEP = ("/usr/bin/sleep", "infinity")
 
 
 def claim(name, memory, **more):
-    """Creates a claim of an amount of memory. More: keys of its request."""
-    request = {"deviceClassName": "gpuslice.io", "capacity": {"requests": {"memory": memory}}, **more}
+    """Creates a claim of an amount of memory, or of a whole GPU. More: keys of its request."""
+    request = {"deviceClassName": "gpuslice.io", **more}
+    if memory:
+        request["capacity"] = {"requests": {"memory": memory}}
     body = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

@@ -96,11 +96,26 @@ def compiled():
     return policies if policies and all(map(is_checked, policies)) else None
 
 
-def policies(cluster):
-    """the chart's policies compile, and refuse annotations and what a driver must not write, by name"""
+def checked():
+    """The names of the policies, none of which has an expression of a wrong type."""
     found, _ = api.wait("the types of the policies are checked", compiled)
     warnings = {one["metadata"]["name"]: one["status"].get("typeChecking") for one in found}
     assert not any(warnings.values()), warnings
+    return list(warnings)
+
+
+def rendered(templates, *values):
+    """The chart's objects of some of its templates."""
+    chosen = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
+    set_to = [word for value in values for word in ("--set", value)]
+    words = ["-n", "gpuslice", *set_to, "--kube-version", "1.37.0", *chosen]
+    helm = "/mnt/build/kube-tools/helm"
+    return run(helm, "template", "gpuslice", CHART, *words, environment={"HOME": str(STATE)})
+
+
+def policies(cluster):
+    """the chart's policies compile, and refuse annotations and what a driver must not write, by name"""
+    found = checked()
     annotated = {"gpuslice.io/memory": "8GiB"}
     annotation = refused(
         lambda: pod("annotated", cluster.gpus, annotations=annotated),
@@ -131,7 +146,7 @@ def policies(cluster):
     )
     entries = foreign_entry(token)
     refused(lambda: api.call("GET", "/api/v1/namespaces/default/secrets", token=token), "cannot list resource")
-    return [f"{len(found)} policies: {', '.join(warnings)}", annotation, elsewhere, events, *entries]
+    return [f"{len(found)} policies: {', '.join(found)}", annotation, elsewhere, events, *entries]
 
 
 def foreign_entry(token):
@@ -152,19 +167,52 @@ def foreign_entry(token):
     return [entries, allocated]
 
 
+def limits(cluster):
+    """the chart's limits of namespaces: a claim or a template that exceeds one, or states no amount, is refused"""
+    values = ["limits.enabled=true", "limits.namespaces.default=8Gi", "limits.every=1Gi"]
+    kubectl("apply", "-f", "-", given=rendered(["policies", "limits"], *values))
+    assert "gpuslice-limits" in checked()
+
+    def exceeds():
+        # Until the API server has read the policy, it admits the claim.
+        try:
+            claim("large", "8193Mi")
+        except api.Refused as refusal:
+            return refusal.message
+        api.delete(api.CLAIMS, "large")
+        return None
+
+    larger, _ = api.wait("the policy is in force", exceeds)
+    assert "a claim in namespace default may request at most 8Gi of GPU memory" in larger, larger
+    refused(lambda: claim("whole", None), "each request must state its capacity memory")
+    request = {"deviceClassName": "gpuslice.io", "capacity": {"requests": {"memory": "5Gi"}}}
+    spec = {"devices": {"requests": [{"name": name, "exactly": request} for name in ("a", "b")]}}
+    two = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "two"}}
+    templates = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+    refused(lambda: api.create(templates, two | {"spec": {"spec": spec}}), "may request at most 8Gi of GPU memory")
+    claim("fitting", "8Gi")
+    remove("fitting")
+    kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "gpuslice-limits")
+
+    def is_admitted():
+        try:
+            return claim("large", "8193Mi")
+        except api.Refused:
+            return None
+
+    api.wait("the policy is gone", is_admitted)
+    remove("large")
+    return [larger]
+
+
 def annotation_against_claim(cluster):
     """with the RuntimeClass: an annotation that differs from the claim is refused, and one that agrees is not"""
     run("/opt/gpuslice/bin/gpuslice", "runtime", "configure", "--runtime", "containerd")
     cluster.kill("containerd")
     cluster.engine()
     # The chart for annotated pods: its policies and its RuntimeClass.
-    templates = [word for name in ("policies", "runtimeclass") for word in ("--show-only", f"templates/{name}.yaml")]
-    values = ["--set", "annotations.by=runtimeClass", "--kube-version", "1.37.0"]
-    rendered = run(
-        "/mnt/build/kube-tools/helm", "template", "gpuslice", CHART, "-n", "gpuslice", *values, *templates,
-        environment={"HOME": str(STATE)},
-    )
-    kubectl("apply", "-f", "-", given=rendered)
+    kubectl("apply", "-f", "-", given=rendered(["policies", "runtimeclass"], "annotations.by=runtimeClass"))
+    checked()
     claim("little", "1Gi")
     known = {"runtimeClassName": "gpuslice"}
 
@@ -216,5 +264,5 @@ def refused_on_the_node(cluster):
     return [ours, f"ran {seconds:.0f} s after the annotated pod was gone"]
 
 
-STEPS = [same_configuration, policies]
+STEPS = [same_configuration, policies, limits]
 LAST = [annotation_against_claim, refused_on_the_node]
