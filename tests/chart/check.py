@@ -241,6 +241,7 @@ def plain():
     made["kustomization.yaml"] = (
         "# The chart packaging/helm/gpuslice with its default values, for `kubectl apply -k`.\n"
         "# The namespace is in the policies' texts too, so it must stay gpuslice.\n"
+        "# A patch moves the init containers that it names to the front: name all of them, in their order.\n"
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
         + "".join(f"  - {name}\n" for name in names)
         + f"images:\n  - name: {image}\n    newName: {image} # your registry/gpuslice\n    newTag: {version}\n"

@@ -52,6 +52,8 @@ KUBELET = {
     "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
     "cgroupDriver": "cgroupfs",
     "cgroupRoot": f"/{GROUP}",
+    # No server has this address: no pod asks for a name.
+    "clusterDNS": ["10.99.1.10"],
     "enforceNodeAllocatable": [],
     "failCgroupV1": False,
     "failSwapOn": False,

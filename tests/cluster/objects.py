@@ -6,15 +6,18 @@ import json
 import pathlib
 
 import api
-from components import kubectl, run
+from components import LOGS, kubectl, run
 
 GIB = 1 << 30
 CHECK = "/opt/gpuslice"
+SLEEP = ("/usr/bin/sleep", "infinity")
 
 
-def claim(name, memory):
-    """Creates a claim of an amount of memory."""
-    request = {"deviceClassName": "gpuslice.io", "capacity": {"requests": {"memory": memory}}}
+def claim(name, memory, **more):
+    """Creates a claim of an amount of memory, or of a whole GPU. More: keys of its request."""
+    request = {"deviceClassName": "gpuslice.io", **more}
+    if memory:
+        request["capacity"] = {"requests": {"memory": memory}}
     body = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -24,7 +27,7 @@ def claim(name, memory):
     return api.create(api.CLAIMS, body)
 
 
-def container(name, gpus, claims=(), command=("/usr/bin/sleep", "infinity")):
+def container(name, gpus, claims=(), command=SLEEP):
     """A container with the simulated driver. Only its claims give it a slice."""
     mounts = [("driver", "/sim", True), ("state", "/state", False), ("command", CHECK, True)]
     return {
@@ -51,9 +54,10 @@ def pod_spec(containers, claims=(), **more):
     }
 
 
-def pod(name, gpus, claims=(), containers=("c",), annotations=None, **more):
+def pod(name, gpus, claims=(), containers=("c",), annotations=None, command=SLEEP, privileged=False, **more):
     """Creates a pod, each of whose containers uses all its claims."""
-    made = [container(one, gpus, claims) for one in containers]
+    rights = {"securityContext": {"privileged": privileged}}
+    made = [container(one, gpus, claims, command) | rights for one in containers]
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -139,6 +143,18 @@ def sees(name, *sizes, container="c"):
     assert totals == sorted(sizes), f"{name}/{container} sees {totals}, not {sorted(sizes)}"
     text = execute(name, CHECK, "check", container=container)
     return next(line for line in text.splitlines() if line.startswith("CONSISTENT"))
+
+
+def record(name, text):
+    """Keeps an output for the handbook, in the logs."""
+    folder = LOGS / "recorded"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def described(name):
+    """Keeps what kubectl says about a pod."""
+    record(f"{name}.txt", kubectl("get", "pod", name) + kubectl("describe", "pod", name))
 
 
 def identity(name):

@@ -12,16 +12,19 @@ import api
 import steps_claims
 import steps_engine
 import steps_node
+import steps_reports
 import steps_start
 from components import LOGS, Cluster, kubectl
 
 FIRST = [steps_start.start, steps_start.install]
 STEPS = [
     *steps_claims.STEPS,
+    *steps_reports.CLAIMS,
     *steps_engine.STEPS,
     *steps_node.STEPS,
     *steps_engine.LAST,
     *steps_claims.LAST,
+    *steps_reports.LAST,
     steps_start.permissions,
     steps_start.nothing_is_left,
 ]

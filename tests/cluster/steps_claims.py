@@ -8,7 +8,7 @@ import time
 import api
 import steps_start
 from components import kubectl
-from objects import GIB, claim, execute, identity, job, pending, pod, remove, running, sees, slices, with_claim
+from objects import GIB, claim, described, execute, identity, job, pending, pod, remove, running, sees, slices, with_claim
 
 SENTENCE = "cannot allocate all claims"
 
@@ -27,6 +27,7 @@ def room(cluster):
     # Still waiting, and not by chance: the scheduler tries again within 5 seconds.
     time.sleep(6)
     assert pending("d3") == sentence
+    described("d3")
     api.delete(api.PODS, "d1")
     # The claim's memory is free when no pod uses the claim and the claim is deleted.
     api.delete(api.CLAIMS, "d1")
@@ -55,6 +56,7 @@ def debug(cluster):
         return [one for one in statuses if "running" in one["state"]]
 
     api.wait("the debug container runs", runs)
+    described("full")
     listed = execute("full", "/usr/bin/ls", "/dev", container="debugger")
     assert "nvidia" not in listed, listed
     assert "nvidia0" in execute("full", "/usr/bin/ls", "/dev").split(), "the container of the claim has no GPU"

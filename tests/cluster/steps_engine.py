@@ -7,9 +7,10 @@ import json
 import api
 import steps_start
 from components import STATE, kubectl, run
-from objects import GIB, claim, config, execute, pod, remove, running, sees, with_claim
+from objects import GIB, claim, config, described, execute, pod, remove, running, sees, with_claim
 
 CHART = "/mnt/tree/packaging/helm/gpuslice"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
 def refused(make, *parts):
@@ -45,6 +46,8 @@ def settled(name):
     # Paths with the number of the pod's first process, and the random name of the termination log.
     for namespace in made["linux"]["namespaces"]:
         namespace.pop("path", None)
+    # The kubelet gives the variables in any order.
+    made["process"]["env"].sort()
     for mount in made["mounts"]:
         if "/containers/c/" in mount["source"]:
             mount["source"] = mount["source"].rpartition("/")[0]
@@ -86,8 +89,33 @@ def same_configuration(cluster):
     return [f"{len(one)} keys are equal; rlimits {rlimits}; open files {limit}"]
 
 
+def compiled():
+    """The chart's policies, once the cluster has checked the types of all their expressions."""
+    policies = api.items(POLICIES)
+    is_checked = lambda one: one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"]
+    return policies if policies and all(map(is_checked, policies)) else None
+
+
+def checked():
+    """The names of the policies, none of which has an expression of a wrong type."""
+    found, _ = api.wait("the types of the policies are checked", compiled)
+    warnings = {one["metadata"]["name"]: one["status"].get("typeChecking") for one in found}
+    assert not any(warnings.values()), warnings
+    return list(warnings)
+
+
+def rendered(templates, *values):
+    """The chart's objects of some of its templates."""
+    chosen = [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
+    set_to = [word for value in values for word in ("--set", value)]
+    words = ["-n", "gpuslice", *set_to, "--kube-version", "1.37.0", *chosen]
+    helm = "/mnt/build/kube-tools/helm"
+    return run(helm, "template", "gpuslice", CHART, *words, environment={"HOME": str(STATE)})
+
+
 def policies(cluster):
-    """the chart's policies refuse annotations, and a driver that writes another node's slices, by name"""
+    """the chart's policies compile, and refuse annotations and what a driver must not write, by name"""
+    found = checked()
     annotated = {"gpuslice.io/memory": "8GiB"}
     annotation = refused(
         lambda: pod("annotated", cluster.gpus, annotations=annotated),
@@ -110,8 +138,71 @@ def policies(cluster):
         lambda: api.create(api.SLICES, body, token),
         "the driver on node node1 can only change the ResourceSlices of this node",
     )
+    about = {"apiVersion": "v1", "kind": "Node", "name": "node1"}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": about, "reason": "R"}
+    events = refused(
+        lambda: api.create(api.EVENTS, event, token),
+        "the driver on node node1 can only write events of gpuslice.io about pods, from this node",
+    )
+    entries = foreign_entry(token)
     refused(lambda: api.call("GET", "/api/v1/namespaces/default/secrets", token=token), "cannot list resource")
-    return [annotation, elsewhere]
+    return [f"{len(found)} policies: {', '.join(found)}", annotation, elsewhere, events, *entries]
+
+
+def foreign_entry(token):
+    """The driver of node1 may not write the status of another node's part of a claim, nor the allocation."""
+    claim("foreign", "1Gi")
+    result = {"request": "gpu", "driver": "gpuslice.io", "pool": "node2", "device": "gpu-x"}
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node1"]}]}
+    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [here]}}
+    status = f"{api.CLAIMS}/foreign/status"
+    api.call("PATCH", status, {"status": {"allocation": allocation}})
+    entry = {key: result[key] for key in ("driver", "pool", "device")} | {"data": {"limit": "1Gi"}}
+    entries = refused(
+        lambda: api.call("PATCH", status, {"status": {"devices": [entry]}}, token),
+        "the driver on node node1 can only change the entries of gpuslice.io for this node in status.devices",
+    )
+    allocated = refused(lambda: api.call("PATCH", status, {"status": {"allocation": None}}, token))
+    remove("foreign")
+    return [entries, allocated]
+
+
+def limits(cluster):
+    """the chart's limits of namespaces: a claim or a template that exceeds one, or states no amount, is refused"""
+    values = ["limits.enabled=true", "limits.namespaces.default=8Gi", "limits.every=1Gi"]
+    kubectl("apply", "-f", "-", given=rendered(["policies", "limits"], *values))
+    assert "gpuslice-limits" in checked()
+
+    def exceeds():
+        # Until the API server has read the policy, it admits the claim.
+        try:
+            claim("large", "8193Mi")
+        except api.Refused as refusal:
+            return refusal.message
+        api.delete(api.CLAIMS, "large")
+        return None
+
+    larger, _ = api.wait("the policy is in force", exceeds)
+    assert "a claim in namespace default may request at most 8Gi of GPU memory" in larger, larger
+    refused(lambda: claim("whole", None), "each request must state its capacity memory")
+    request = {"deviceClassName": "gpuslice.io", "capacity": {"requests": {"memory": "5Gi"}}}
+    spec = {"devices": {"requests": [{"name": name, "exactly": request} for name in ("a", "b")]}}
+    two = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "two"}}
+    templates = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+    refused(lambda: api.create(templates, two | {"spec": {"spec": spec}}), "may request at most 8Gi of GPU memory")
+    claim("fitting", "8Gi")
+    remove("fitting")
+    kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "gpuslice-limits")
+
+    def is_admitted():
+        try:
+            return claim("large", "8193Mi")
+        except api.Refused:
+            return None
+
+    api.wait("the policy is gone", is_admitted)
+    remove("large")
+    return [larger]
 
 
 def annotation_against_claim(cluster):
@@ -120,13 +211,8 @@ def annotation_against_claim(cluster):
     cluster.kill("containerd")
     cluster.engine()
     # The chart for annotated pods: its policies and its RuntimeClass.
-    templates = [word for name in ("policies", "runtimeclass") for word in ("--show-only", f"templates/{name}.yaml")]
-    values = ["--set", "annotations.by=runtimeClass", "--kube-version", "1.37.0"]
-    rendered = run(
-        "/mnt/build/kube-tools/helm", "template", "gpuslice", CHART, "-n", "gpuslice", *values, *templates,
-        environment={"HOME": str(STATE)},
-    )
-    kubectl("apply", "-f", "-", given=rendered)
+    kubectl("apply", "-f", "-", given=rendered(["policies", "runtimeclass"], "annotations.by=runtimeClass"))
+    checked()
     claim("little", "1Gi")
     known = {"runtimeClassName": "gpuslice"}
 
@@ -145,6 +231,7 @@ def annotation_against_claim(cluster):
         return next((event for event in api.events("enlarged") if wanted in event), None)
 
     event, _ = api.wait("the hook refuses the annotation", sentence)
+    described("enlarged")
     remove("enlarged")
     pod("agreeing", cluster.gpus, ["little"], annotations={"gpuslice.io/memory": "1024MiB"}, **known)
     running("agreeing")
@@ -153,5 +240,29 @@ def annotation_against_claim(cluster):
     return [event.partition("gpuslice: ")[2] or event]
 
 
-STEPS = [same_configuration, policies]
-LAST = [annotation_against_claim]
+def refused_on_the_node(cluster):
+    """an annotated pod holds memory that the scheduler does not count: the hook refuses a claim, and says so"""
+    # A container without a GPU is not counted. This one can make the node of any device.
+    more = {"runtimeClassName": "gpuslice", "privileged": True}
+    pod("annotated", cluster.gpus, annotations={"gpuslice.io/memory": "20GiB"}, **more)
+    running("annotated")
+    with_claim("late", "8Gi", cluster.gpus)
+    wanted = "no room for default/late/c: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 3.69 GiB left, 8.00 GiB"
+    holder = "held by default/annotated/c 20.00 GiB"
+
+    def event(reason):
+        return next((one for one in api.events("late") if one.startswith(reason) and wanted in one and holder in one), None)
+
+    api.wait("the kubelet's event has the reason", lambda: event("Failed:"))
+    ours, _ = api.wait("the driver posts an event", lambda: event("SliceRefused:"))
+    api.wait("the kubelet waits to try again", lambda: any(one.startswith("BackOff") for one in api.events("late")))
+    described("late")
+    remove("annotated")
+    seconds = running("late")
+    sees("late", 8 * GIB)
+    remove("late")
+    return [ours, f"ran {seconds:.0f} s after the annotated pod was gone"]
+
+
+STEPS = [same_configuration, policies, limits]
+LAST = [annotation_against_claim, refused_on_the_node]

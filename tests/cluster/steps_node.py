@@ -8,9 +8,10 @@ import signal
 import time
 
 import api
+import steps_reports
 import steps_start
-from components import run
-from objects import GIB, identity, kill_container, remove, running, sees, slices, with_claim
+from components import kubectl, run
+from objects import GIB, described, identity, kill_container, record, remove, running, sees, slices, with_claim
 
 
 def process(program):
@@ -61,10 +62,12 @@ def driver_is_away(cluster):
         return next((event for event in api.events("r3") if "FailedPrepareDynamicResources" in event), None)
 
     event, _ = api.wait("the kubelet cannot prepare the claim", prepares)
+    described("r3")
     kill_container("r1")
     api.wait("r1's container has started again", lambda: identity("r1") != before)
     running("r1")
     sees("r1", 8 * GIB)
+    described("r1")
     api.wait("the kubelet deletes the ResourceSlices", lambda: not steps_start.published())
     withdrawn = time.monotonic() - start
     steps_start.label("true")
@@ -112,6 +115,7 @@ def machine_reboots(cluster):
     sees("r2", 6 * GIB)
     assert claim_files() == files, claim_files()
     assert sorted(slices(cluster).values()) == [6 * GIB, 8 * GIB], slices(cluster)
+    record("rebooted.txt", kubectl("get", "pods") + cluster.gpuslice("status"))
     api.wait("the driver is Ready", steps_start.ready_driver)
     with_claim("r3", "9Gi", cluster.gpus)
     running("r3")
@@ -120,4 +124,5 @@ def machine_reboots(cluster):
     return [f"both ran {seconds:.1f} s after the kubelet had started"]
 
 
-STEPS = [driver_is_killed, driver_is_away, kubelet_restarts, machine_reboots]
+# A taint of the guard stays for five minutes, or until the driver starts again.
+STEPS = [driver_is_killed, driver_is_away, kubelet_restarts, *steps_reports.NODE, machine_reboots]

@@ -37,7 +37,8 @@ def apply(cluster):
     """Applies the manifests of packaging/kustomize. The only change names the simulated GPUs."""
     variables = [{"name": "GPUSLICE_SIM", "value": cluster.gpus}, {"name": "GPUSLICE_SIM_STATE", "value": "/mnt/sim"}]
     template = {
-        "initContainers": [{"name": "devices", "env": variables}],
+        # A patch moves the containers that it names to the front, so it names both, in their order.
+        "initContainers": [{"name": "install"}, {"name": "devices", "env": variables}],
         "containers": [{"name": "daemon", "env": variables}],
     }
     patch = {

@@ -14,6 +14,7 @@ use crate::report::statuses::Statuses;
 use anyhow::Context;
 use gpuslice_host::base::files;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
@@ -37,11 +38,13 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     };
     let (wake, published) = (Arc::new(Notify::new()), watch::Sender::default());
+    let registered = Arc::new(AtomicBool::new(false));
     let keeper = Keeper {
         settings: Arc::clone(&settings),
         cluster: cluster.clone(),
         state: Arc::clone(&state),
         wake: Arc::clone(&wake),
+        registered: Arc::clone(&registered),
         published: published.clone(),
         pressure: watch::Sender::default(),
     };
@@ -70,7 +73,7 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     // The kubelet registers a driver as soon as its socket exists.
     let register = async {
         state.until_ready().await;
-        register(&settings, wake)
+        register(&settings, wake, registered)
     };
     let registered = tokio::select! {
         registered = register => registered,
@@ -90,11 +93,16 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn register(settings: &Arc<Settings>, wake: Arc<Notify>) -> anyhow::Result<()> {
+fn register(
+    settings: &Arc<Settings>,
+    wake: Arc<Notify>,
+    registered: Arc<AtomicBool>,
+) -> anyhow::Result<()> {
     let socket = settings.registration_socket();
     let registration = Registration {
         settings: Arc::clone(settings),
         wake,
+        registered,
     };
     let listener = server::listen(&socket);
     let listener = listener.with_context(|| format!("cannot listen on {}", socket.display()))?;

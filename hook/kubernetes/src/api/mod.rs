@@ -100,6 +100,14 @@ impl From<kube_client::Error> for ApiError {
     }
 }
 
+/// How a slice is written.
+fn how(dry_run: bool) -> PostParams {
+    PostParams {
+        dry_run,
+        ..PostParams::default()
+    }
+}
+
 async fn within<T>(
     asked: impl Future<Output = Result<T, kube_client::Error>>,
 ) -> Result<T, ApiError> {
@@ -151,15 +159,19 @@ impl Cluster {
         Ok(list.items)
     }
 
-    /// Creates a slice, and returns it as the API server keeps it.
+    /// Creates a slice, and returns it as the API server keeps it. `dry_run`: as it would keep it.
     ///
     /// # Errors
     /// [`ApiError`]; 409 if the name is taken.
-    pub async fn create(&self, slice: &ResourceSlice) -> Result<ResourceSlice, ApiError> {
-        within(self.all_slices().create(&PostParams::default(), slice)).await
+    pub async fn create(
+        &self,
+        slice: &ResourceSlice,
+        dry_run: bool,
+    ) -> Result<ResourceSlice, ApiError> {
+        within(self.all_slices().create(&how(dry_run), slice)).await
     }
 
-    /// Replaces a slice, and returns it as the API server keeps it.
+    /// Replaces a slice, and returns it as the API server keeps it. `dry_run`: as it would keep it.
     ///
     /// # Errors
     /// [`ApiError`]; 409 if it has changed meanwhile, 404 if it is gone.
@@ -167,9 +179,10 @@ impl Cluster {
         &self,
         name: &str,
         slice: &ResourceSlice,
+        dry_run: bool,
     ) -> Result<ResourceSlice, ApiError> {
         let slices = self.all_slices();
-        within(slices.replace(name, &PostParams::default(), slice)).await
+        within(slices.replace(name, &how(dry_run), slice)).await
     }
 
     /// Deletes a slice. A slice that is gone is deleted.

@@ -8,6 +8,7 @@ use crate::kubelet::server::{self, Answer, Services};
 use http::Request;
 use hyper::body::Incoming;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 /// The services that the driver has, as the kubelet names them.
@@ -25,6 +26,8 @@ pub struct Registration {
     /// Asks for the slices to be published. The kubelet deletes them when it starts, so each
     /// registration is a cause.
     pub wake: Arc<Notify>,
+    /// Whether the kubelet has registered the driver.
+    pub registered: Arc<AtomicBool>,
 }
 
 impl Services for Registration {
@@ -63,6 +66,8 @@ impl Registration {
                 status.error
             )),
         }
+        self.registered
+            .store(status.plugin_registered, Ordering::Relaxed);
         self.wake.notify_one();
     }
 }

@@ -3,6 +3,7 @@
 //! Law: only root can connect. A call that fails ends with a status, never with the process.
 
 use crate::base::log;
+use crate::kubelet::authority::Readable;
 use gpuslice_host::base::files;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -67,8 +68,9 @@ pub async fn serve(listener: UnixListener, services: Arc<impl Services>) {
                 async { Ok::<_, Infallible>(answer.await) }
             });
             let server = http2::Builder::new(TokioExecutor::new());
+            let stream = TokioIo::new(Readable::new(stream));
             // A connection that breaks is the kubelet's to open again.
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            let _ = server.serve_connection(stream, service).await;
         });
     }
 }

@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, watch};
 use tokio_stream::StreamExt;
@@ -54,6 +55,8 @@ pub struct Keeper {
     pub state: Arc<State>,
     /// Asks for the next round.
     pub wake: Arc<Notify>,
+    /// Whether the kubelet knows the driver.
+    pub registered: Arc<AtomicBool>,
     /// The names of the devices that were published last, without those that are gone.
     pub published: watch::Sender<Vec<String>>,
     /// The causes of pressure that are in force.
@@ -136,6 +139,9 @@ impl Keeper {
         gone: &mut Gone,
     ) -> Result<(), Refusal> {
         let has_taints = !kept.drops_taints;
+        // The scheduler places waiting pods at once, and a kubelet that does not know the driver yet
+        // tries such a pod again only after a minute.
+        let dry_run = !self.registered.load(Ordering::Relaxed);
         let causes = self.pressure.borrow().clone();
         let claims = prepared::read(&self.settings.cdi);
         let shares = claims.iter().flat_map(|claim| &claim.shares);
@@ -149,13 +155,13 @@ impl Keeper {
             }
             slices::slices(node, &devices)
         };
-        reconcile::reconcile(&self.cluster, wanted, kept).await?;
+        reconcile::reconcile(&self.cluster, wanted, kept, dry_run).await?;
         if has_taints && kept.drops_taints {
             log::line("the API server drops taints of devices (feature gate DRADeviceTaints)");
             // A device that is gone must not be offered without its taint.
             let devices = devices::devices(facts, maps_memory);
             let wanted = |_: &[ResourceSlice]| slices::slices(node, &devices);
-            reconcile::reconcile(&self.cluster, wanted, kept).await?;
+            reconcile::reconcile(&self.cluster, wanted, kept, dry_run).await?;
         }
         Ok(())
     }

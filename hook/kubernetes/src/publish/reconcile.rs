@@ -34,7 +34,7 @@ enum Attempt {
 }
 
 /// Creates, replaces and deletes slices until they are those that are wanted beside the ones that are
-/// found.
+/// found. A dry run changes nothing: the API server only answers whether it would keep them.
 ///
 /// # Errors
 /// [`Refusal`]; the slices are then incomplete, or none.
@@ -42,11 +42,12 @@ pub async fn reconcile(
     cluster: &Cluster,
     mut wanted: impl FnMut(&[ResourceSlice]) -> Vec<ResourceSlice>,
     kept: &mut Kept,
+    dry_run: bool,
 ) -> Result<(), Refusal> {
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
         let found = list(cluster).await?;
-        match attempt(cluster, &wanted(&found), &found, kept).await? {
+        match attempt(cluster, &wanted(&found), &found, kept, dry_run).await? {
             Attempt::Done => return Ok(()),
             Attempt::Again(error) => last = error.to_string(),
         }
@@ -62,6 +63,7 @@ async fn attempt(
     wanted: &[ResourceSlice],
     found: &[ResourceSlice],
     kept: &mut Kept,
+    dry_run: bool,
 ) -> Result<Attempt, Refusal> {
     if is_current(found, wanted, kept) {
         return Ok(Attempt::Done);
@@ -70,14 +72,14 @@ async fn attempt(
     let generation = generations.max().unwrap_or(0).saturating_add(1);
     for old in found {
         let name = old.metadata.name.as_deref().unwrap_or_default();
-        if !wanted.iter().any(|new| same_name(new, old)) {
+        if !dry_run && !wanted.iter().any(|new| same_name(new, old)) {
             let deleted = cluster.delete(name).await;
             deleted.map_err(|error| Refusal::of("delete an old ResourceSlice", &error))?;
         }
     }
     for new in wanted {
         let old = found.iter().find(|old| same_name(new, old));
-        match put(cluster, new, old, generation).await {
+        match put(cluster, new, old, generation, dry_run).await {
             Ok(answer) if are_shared(&answer) => {
                 kept.drops_taints |= tainted(&answer) < tainted(new);
                 let name = new.metadata.name.clone().unwrap_or_default();
@@ -99,7 +101,7 @@ async fn attempt(
             Err(error) => return Err(Refusal::of("publish the ResourceSlice", &error)),
         }
     }
-    if !wanted.is_empty() {
+    if !wanted.is_empty() && !dry_run {
         let devices = wanted.iter().flat_map(|slice| &slice.spec.devices);
         let count = devices.map(Vec::len).fold(0, usize::saturating_add);
         let devices = if count == 1 { "device" } else { "devices" };
@@ -125,17 +127,18 @@ async fn put(
     new: &ResourceSlice,
     old: Option<&ResourceSlice>,
     generation: i64,
+    dry_run: bool,
 ) -> Result<ResourceSlice, ApiError> {
     let mut slice = new.clone();
     slice.spec.pool.generation = generation;
     let Some(old) = old else {
-        return cluster.create(&slice).await;
+        return cluster.create(&slice, dry_run).await;
     };
     // A slice that was deleted and created by others has another uid, and is not replaced.
     slice.metadata.resource_version = old.metadata.resource_version.clone();
     slice.metadata.uid = old.metadata.uid.clone();
     let name = old.metadata.name.as_deref().unwrap_or_default();
-    cluster.replace(name, &slice).await
+    cluster.replace(name, &slice, dry_run).await
 }
 
 /// Deletes all slices of this node, as far as the API server allows.

@@ -329,7 +329,9 @@ fn slices(kept: &mut Kept, asked: &Asked, name: &str) -> Answer {
         return refusal(422, "Invalid", broken);
     }
     let own = slice["metadata"]["name"].as_str().unwrap().to_owned();
-    match (asked.method.as_str(), kept.slices.get(&own)) {
+    let is_dry_run = asked.query("dryRun") == Some("All");
+    let before = (kept.slices.clone(), kept.version, kept.changes.len());
+    let answer = match (asked.method.as_str(), kept.slices.get(&own)) {
         ("POST", None) => Answer::Whole(201, kept.put(&own, slice)),
         ("POST", Some(_)) => refusal(409, "AlreadyExists", "already exists"),
         ("PUT", None) => refusal(404, "NotFound", "not found"),
@@ -343,7 +345,12 @@ fn slices(kept: &mut Kept, asked: &Asked, name: &str) -> Answer {
             }
         }
         _ => refusal(405, "MethodNotAllowed", "method not allowed"),
+    };
+    if is_dry_run {
+        (kept.slices, kept.version) = (before.0, before.1);
+        kept.changes.truncate(before.2);
     }
+    answer
 }
 
 /// The slices of this moment as added, then all changes.

@@ -1,7 +1,7 @@
 //! Starts gpuslice-dra on a host of its own.
 //! Touches: a temporary folder, child processes.
 
-use crate::api_server::ApiServer;
+use crate::api_server::{ApiServer, Kept};
 use crate::claims::CARD;
 use crate::kubelet::Kubelet;
 use gpuslice_host::base::paths::HostPaths;
@@ -59,13 +59,20 @@ impl Node {
         node
     }
 
-    /// A host whose driver is registered.
+    /// A host whose driver is registered, and has published its GPU.
     pub fn registered() -> (Node, Kubelet) {
         let mut node = Node::new();
         node.start();
         let kubelet = node.kubelet();
         kubelet.register();
+        node.is_published();
         (node, kubelet)
+    }
+
+    /// Waits until the API server has a slice of the driver.
+    pub fn is_published(&self) {
+        let has = |kept: &Kept| kept.slices.contains_key("node1.gpuslice.io");
+        drop(self.api.until("published", has));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

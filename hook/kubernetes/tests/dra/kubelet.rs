@@ -50,8 +50,15 @@ impl Kubelet {
 
     /// Registers the driver, once its socket is there.
     pub fn register(&self) -> PluginInfo {
+        let info = self.info();
+        self.notify(true, "");
+        info
+    }
+
+    /// Asks the driver for its name, once its socket is there.
+    pub fn info(&self) -> PluginInfo {
         let end = Instant::now() + Duration::from_secs(60);
-        let info = loop {
+        loop {
             let asked = self.call(
                 &self.registration(),
                 "pluginregistration.Registration",
@@ -59,16 +66,14 @@ impl Kubelet {
                 &Empty {},
             );
             match asked {
-                Ok(info) => break info,
+                Ok(info) => return info,
                 Err(error) => assert!(
                     Instant::now() < end,
                     "the driver does not register: {error}"
                 ),
             }
             std::thread::sleep(Duration::from_millis(10));
-        };
-        self.notify(true, "");
-        info
+        }
     }
 
     pub fn notify(&self, plugin_registered: bool, error: &str) {

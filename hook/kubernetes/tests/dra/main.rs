@@ -26,6 +26,7 @@ mod permissions;
 mod prepare;
 mod publish;
 mod ready;
+mod registration;
 mod request;
 mod rules;
 mod running;

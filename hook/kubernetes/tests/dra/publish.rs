@@ -9,12 +9,17 @@ use std::time::Duration;
 const SLICE: &str = "node1.gpuslice.io";
 
 #[test]
-fn the_slice_of_a_node_is_published_before_the_driver_registers() {
+fn the_slice_of_a_node_is_published_once_the_kubelet_knows_the_driver() {
     let mut node = Node::new();
     fs::create_dir_all(node.path("sys/module/nvidia")).unwrap();
     fs::write(node.path("sys/module/nvidia/version"), "580.65.06\n").unwrap();
     node.start();
-    let info = node.kubelet().register();
+    let kubelet = node.kubelet();
+    let info = kubelet.info();
+    // The scheduler would place a pod that waits, and the kubelet tries it again after a minute.
+    assert!(node.api.kept().slices.is_empty());
+    kubelet.notify(true, "");
+    node.is_published();
     assert_eq!(info.kind, "DRAPlugin");
     assert_eq!(info.name, "gpuslice.io");
     assert_eq!(
@@ -147,6 +152,7 @@ fn a_write_that_meets_another_client_is_tried_again() {
     node.api.kept().conflicts = 2;
     node.start();
     node.kubelet().register();
+    node.is_published();
     assert_eq!(node.api.kept().generation(), 1);
     node.api.kept().conflicts = 1;
     node.api.kept().deletes_before_replacement = true;
@@ -181,6 +187,7 @@ fn the_slices_of_others_stay_and_old_ones_of_this_node_go() {
     }
     node.start();
     node.kubelet().register();
+    node.is_published();
     let kept = node.api.kept();
     let names: Vec<&String> = kept.slices.keys().collect();
     assert_eq!(names, ["next", SLICE, "theirs"]);
@@ -210,6 +217,7 @@ fn unified_memory_counts_as_the_nodes_memory_where_the_cluster_can() {
     node.api.kept().drops_mappings = false;
     node.start();
     node.kubelet().register();
+    node.is_published();
     let kept = node.api.kept();
     let device = &kept.slices[SLICE]["spec"]["devices"][0];
     let mapping = json!({"memory": {"capacityKey": "memory"}});

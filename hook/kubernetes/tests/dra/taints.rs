@@ -85,6 +85,7 @@ fn a_gpu_that_leaves_the_list_stays_published_with_a_taint() {
     node.start();
     let kubelet = node.kubelet();
     kubelet.register();
+    node.is_published();
     node.devices(&[gpu(OTHER, 0, "")]);
     let unhealthy = "gpuslice.io/unhealthy=not-listed:NoSchedule";
     let lost = expected(&[(OTHER, &[]), (CARD, &[unhealthy])]);
@@ -119,6 +120,7 @@ fn a_server_that_drops_taints_gets_no_device_that_is_gone() {
     node.devices(&[gpu(CARD, 0, ""), gpu(OTHER, 1, "")]);
     node.start();
     node.kubelet().register();
+    node.is_published();
     node.devices(&[gpu(OTHER, 0, "")]);
     let left = expected(&[(OTHER, &[])]);
     drop(node.api.until("withdrawn", |kept| taints(kept) == left));

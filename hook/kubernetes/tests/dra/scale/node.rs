@@ -17,6 +17,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -185,6 +186,7 @@ impl Node {
             state: Arc::new(State::new(settings.ready_file())),
             settings,
             cluster: cluster.clone(),
+            registered: Arc::new(AtomicBool::new(true)),
             wake: Arc::clone(&wake),
             published: watch::Sender::default(),
             pressure: watch::Sender::default(),
