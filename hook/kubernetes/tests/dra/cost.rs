@@ -6,17 +6,18 @@ use crate::driver::Node;
 use crate::kubelet::named;
 use std::fs;
 
-/// The most memory of the driver.
-const RESIDENT: u64 = 20 << 20;
+/// The most memory of the driver, without the pages of its program. The tests' program is not
+/// optimised, and 18 MiB of it are resident. That of a release has 5.4 MiB in all, after 500 claims.
+const ANONYMOUS: u64 = 5 << 20;
 
 /// The most processor time of a preparation, in milliseconds. A clock would count other programs.
 const TIME: u64 = 20;
 
-fn resident(pid: u32) -> u64 {
+fn anonymous(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text
         .lines()
-        .find(|line| line.starts_with("VmHWM:"))
+        .find(|line| line.starts_with("RssAnon:"))
         .unwrap();
     line.split_whitespace()
         .nth(1)
@@ -54,6 +55,6 @@ fn five_hundred_claims_cost_little_time_and_memory() {
     let spent = time(node.pid()) - before;
     let count = u64::try_from(COUNT).unwrap();
     assert!(spent <= TIME * count, "{spent} ms for {COUNT} claims");
-    let resident = resident(node.pid());
-    assert!(resident <= RESIDENT, "{} KiB", resident >> 10);
+    let held = anonymous(node.pid());
+    assert!(held <= ANONYMOUS, "{} KiB", held >> 10);
 }
