@@ -6,6 +6,11 @@ use std::format;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
+#[path = "devices_tests.rs"]
+mod devices;
+#[path = "terms_tests.rs"]
+mod terms;
+
 const UUID: &str = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 
 fn fault(text: &str) -> SliceFault {
@@ -197,96 +202,6 @@ fn a_file_too_large_to_be_a_slice_is_refused_unread() {
 
 const OTHER: &str = "GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4";
 
-fn listed(uuid: &str, memory: Option<Bytes>) -> ListedDevice {
-    ListedDevice {
-        uuid: uuid.parse().unwrap(),
-        memory,
-        headroom: None,
-        integrated: None,
-        driver_limit: None,
-    }
-}
-
-#[test]
-fn a_slice_lists_each_device_once() {
-    let mut slice = Slice::default();
-    let (one, two) = (listed(UUID, None), listed(OTHER, None));
-    assert_eq!(slice.list(one), Ok(()));
-    assert_eq!(slice.list(two), Ok(()));
-    assert_eq!(
-        slice.list(one),
-        Err(SliceFault::TwiceListed(Text::new(UUID)))
-    );
-    assert!(slice.devices().eq(&[one, two]));
-}
-
-#[test]
-fn a_new_limit_is_that_of_one_listed_device() {
-    let mut slice = Slice::default();
-    let (one, two) = (
-        listed(UUID, Some(Bytes::gib(4))),
-        listed(OTHER, Some(Bytes::gib(6))),
-    );
-    slice.list(one).unwrap();
-    slice.list(two).unwrap();
-    slice.set_limit(two.uuid, Bytes::gib(5));
-    slice.set_driver_limit(two.uuid, Some(DriverLimit::Dmem));
-    let changed = ListedDevice {
-        memory: Some(Bytes::gib(5)),
-        driver_limit: Some(DriverLimit::Dmem),
-        ..two
-    };
-    assert!(slice.devices().eq(&[one, changed]));
-}
-
-#[test]
-fn a_new_limit_of_a_device_without_an_entry_is_listed() {
-    let mut slice = Slice {
-        memory: Some(Bytes::gib(8)),
-        ..Slice::default()
-    };
-    let device = listed(UUID, Some(Bytes::gib(5)));
-    slice.set_limit(device.uuid, Bytes::gib(5));
-    assert!(slice.devices().eq(&[device]));
-    let other = slice.device(OTHER.parse().unwrap()).unwrap();
-    assert_eq!(other.memory, Bytes::gib(8));
-}
-
-#[test]
-fn a_device_that_the_slice_does_not_limit_gets_no_limit() {
-    let mut slice = Slice::default();
-    slice.set_limit(UUID.parse().unwrap(), Bytes::gib(5));
-    slice.set_driver_limit(UUID.parse().unwrap(), Some(DriverLimit::Misc));
-    assert_eq!(slice, Slice::default());
-}
-
-#[test]
-fn a_slice_limits_all_devices_or_those_that_it_lists() {
-    assert!(!Slice::default().limits_something());
-    let all = Slice {
-        memory: Some(Bytes::gib(8)),
-        ..Slice::default()
-    };
-    assert!(all.limits_something());
-    let mut one = Slice::default();
-    one.list(listed(UUID, Some(Bytes::gib(8)))).unwrap();
-    assert!(one.limits_something());
-}
-
-#[test]
-fn a_limit_may_equal_the_maximum_and_not_exceed_it() {
-    for (maximum, fits) in [(1023, false), (1024, true), (1025, true)] {
-        let all = format!(r#"{{"version":1,"memory":1024,"maximum":{maximum}}}"#);
-        let one = format!(
-            r#"{{"version":1,"maximum":{maximum},"devices":[{{"uuid":"{UUID}","memory":1024}}]}}"#
-        );
-        for text in [all, one] {
-            let fault = parse(text.as_bytes()).err().map(|error| error.fault);
-            assert_eq!(fault, (!fits).then_some(SliceFault::Maximum), "{text}");
-        }
-    }
-}
-
 #[test]
 fn a_long_text_is_cut_at_a_character() {
     assert_eq!(Text::<4>::new("abcü").as_str(), "abc");
@@ -416,113 +331,4 @@ fn almost_json() -> impl Strategy<Value = String> {
         .as_slice(),
     );
     proptest::collection::vec(piece, 0..16).prop_map(|pieces| pieces.concat())
-}
-
-#[test]
-fn the_version_precedes_keys_that_an_older_reader_may_not_know() {
-    let written = Slice::default().to_json_line();
-    assert!(written.starts_with(r#"{"version":1,"#), "{written}");
-    let newer = written.replace(r#""version":1,"#, r#""version":2,"new":[],"#);
-    assert_eq!(fault(&newer), SliceFault::NewerVersion(2));
-}
-
-/// The lists are those of the reader, so a term that is listed is understood.
-#[test]
-fn every_listed_term_is_understood() {
-    let mut count = 0;
-    for term in TERMS.iter().flat_map(|list| list.lines()) {
-        let text = match (term.split_once('='), term.split_once('.')) {
-            (Some((key, word)), Some((list, _))) => {
-                let key = key.trim_start_matches("devices.");
-                format!(r#""{list}":[{{"{key}":"{word}"}}]}}"#)
-            }
-            (Some((key, word)), None) => format!(r#""{key}":"{word}"}}"#),
-            (None, Some(("devices", key))) => format!(r#""devices":[{{"{key}":"#),
-            (None, Some((object, key))) => format!(r#""{object}":{{"{key}":"#),
-            (None, None) => format!(r#""{term}":"#),
-        };
-        let text = match term {
-            "version" => "{\"version\":1}".to_string(),
-            _ => format!(r#"{{"version":1,{text}"#),
-        };
-        let fault = parse(text.as_bytes()).err().map(|error| error.fault);
-        assert!(
-            !matches!(
-                fault,
-                Some(SliceFault::UnknownKey(_) | SliceFault::NotOneOf(..))
-            ),
-            "{term}: {fault:?}"
-        );
-        count += 1;
-    }
-    assert_eq!(
-        count,
-        TERMS
-            .concat()
-            .lines()
-            .collect::<std::collections::BTreeSet<_>>()
-            .len()
-    );
-}
-
-#[test]
-fn the_terms_of_a_file_are_its_keys_and_words() {
-    let text = r#"{"version":1,"name":"total=x","total":"device","model_files":{"suffixes":["a"]},
-        "devices":[{"uuid":"u","memory":1},{"uuid":"v"}],"later":{"key":["word"]}}"#;
-    let mut terms = terms_of(text);
-    terms.sort();
-    terms.dedup();
-    assert_eq!(
-        terms,
-        [
-            "devices",
-            "devices.memory",
-            "devices.uuid",
-            "later",
-            "later.key",
-            "model_files",
-            "model_files.suffixes",
-            "name",
-            "total",
-            "total=device",
-            "version",
-        ]
-    );
-    assert!(terms_of("{").is_empty());
-}
-
-proptest! {
-    #[test]
-    fn what_the_host_writes_consists_of_listed_terms(slice in any_slice()) {
-        let listed = TERMS.concat();
-        for term in terms_of(&slice.to_json()) {
-            prop_assert!(listed.lines().any(|line| line == term), "{}", term);
-        }
-    }
-
-    #[test]
-    fn what_the_host_writes_the_shim_reads(slice in any_slice()) {
-        prop_assert_eq!(parse(slice.to_json().as_bytes()), Ok(slice));
-        prop_assert_eq!(parse(slice.to_json_line().as_bytes()), Ok(slice));
-    }
-
-    #[test]
-    fn whatever_is_accepted_is_json(text in almost_json()) {
-        if parse(text.as_bytes()).is_ok() {
-            prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{}", text);
-        }
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "minutes in an interpreter")]
-    fn any_damage_to_a_file_is_an_error_or_another_slice_but_never_a_panic(
-        slice in any_slice(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
-    ) {
-        let mut text: Vec<u8> = slice.to_json().into_bytes();
-        let place = place.index(text.len());
-        if cut { text.truncate(place) } else { text[place] = byte }
-        if parse(&text).is_ok() {
-            prop_assert!(serde_json::from_slice::<serde_json::Value>(&text).is_ok());
-        }
-    }
 }
