@@ -3,7 +3,7 @@
 
 use super::request::{self, Read, Response};
 
-/// What is read of the bytes of a request.
+/// The request that some bytes hold.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request {
     /// The head is not complete.

@@ -69,7 +69,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What the engine sends, and what the plugin answers.
+/// A message of the engine, and the answer of the plugin.
 struct Wire<'a> {
     sent: &'a [u8],
     answered: Vec<u8>,

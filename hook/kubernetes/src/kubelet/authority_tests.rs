@@ -14,7 +14,7 @@ fn recorded() -> Vec<u8> {
     pairs.map(byte).collect()
 }
 
-/// What the server gets of these bytes, which come in parts of a size.
+/// Passes bytes on in parts of this size, and returns those that the server reads.
 fn passed(bytes: &[u8], size: usize) -> Vec<u8> {
     let mut frames = Frames::new();
     let mut out = Vec::new();
