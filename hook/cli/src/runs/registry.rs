@@ -101,6 +101,11 @@ pub(crate) fn mark_ended(link: &Path, private: &Path) -> Option<PathBuf> {
     (leads_there && fs::rename(link, &ended).is_ok()).then_some(ended)
 }
 
+fn is_marked_ended(link: &Path) -> bool {
+    let name = link.file_name().unwrap_or_default();
+    name.to_string_lossy().starts_with(ENDED)
+}
+
 /// Whether to remove the files of runs that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remains {
@@ -126,7 +131,7 @@ pub(crate) fn running_and(remains: Remains) -> Vec<Entry> {
     if remains == Remains::Remove {
         left.iter().for_each(Entry::clean);
         let ended = links().filter_map(Entry::ended);
-        // The watcher of others is still removing their files.
+        // A watcher that lives is still removing the files of its run.
         let left = ended.filter(|entry| !private_folder(&entry.file).is_some_and(is_watched));
         left.for_each(|entry| entry.clean());
     }
@@ -143,14 +148,14 @@ fn links() -> impl Iterator<Item = PathBuf> {
 impl Entry {
     /// Reads the link of a run. `None` if the run has ended.
     pub(crate) fn read(link: PathBuf) -> Option<Entry> {
-        let is_ended = link.file_name()?.to_str()?.starts_with(ENDED);
-        (!is_ended).then(|| Entry::any(link)).flatten()
+        (!is_marked_ended(&link))
+            .then(|| Entry::any(link))
+            .flatten()
     }
 
     /// Reads the link of a run that has ended.
     fn ended(link: PathBuf) -> Option<Entry> {
-        let is_ended = link.file_name()?.to_str()?.starts_with(ENDED);
-        is_ended.then(|| Entry::any(link)).flatten()
+        is_marked_ended(&link).then(|| Entry::any(link)).flatten()
     }
 
     fn any(link: PathBuf) -> Option<Entry> {
