@@ -5,7 +5,7 @@ TARGET ?= target
 PREFIX ?= /usr
 
 # Cargo has jobs of its own, and would report that it cannot reach those of make.
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 
 # The shim has no standard library. Cargo unites the features of all that it builds at once,
 # which would bring it in through the others' dependencies: so the shim is always built alone.
@@ -53,6 +53,8 @@ picture: build ## packaging/picture.svg: what the first part of the demo prints 
 	python3 tests/demo/picture.py packaging/picture.svg
 	$(CARGO) test --locked -p gpuslice --test cli -- top::picture --ignored
 
+# Two for each processor: many tests wait for the processes that they start.
+test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: build clients containers ## every test that needs no GPU
 	$(CARGO) test --locked $(REST)
 	tests/aarch64/run.sh
@@ -109,10 +111,17 @@ limits: build ## the driver's limits of 10,000 killed containers: nothing is lef
 check-flaky: build clients containers ## the whole suite QUIET times (10), and BUSY times (5) beside four busy loops
 	tests/flaky.py $(or $(QUIET),10) $(or $(BUSY),5) $(REST)
 
-check: format clippy test ## what CI runs
-	@# Each has a folder of its own to build in, and miri uses one processor. Two of them share tools.
-	tests/setup.sh deny
+check: preflight format ## what CI runs
+	@# Clippy waits for processors, and what is installed waits for the network.
+	$(MAKE) --jobs=2 --output-sync=target clippy installed
+	$(MAKE) test
+	@# Each has a folder of its own to build in, and miri uses one processor.
 	$(MAKE) --jobs=2 --output-sync=target loom miri docs deny fuzz-smoke
+
+# One after another, because they share apt and the folder of tools.
+.PHONY: installed
+installed: preflight
+	for part in clients examples monitoring containers deny fuzz book; do tests/setup.sh $$part || exit 1; done
 
 check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 and 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
