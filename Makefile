@@ -54,9 +54,15 @@ picture: build ## packaging/picture.svg: what the first part of the demo prints 
 	$(CARGO) test --locked -p gpuslice --test cli -- top::picture --ignored
 
 # Two for each processor: many tests wait for the processes that they start.
-test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
-test: build clients containers ## every test that needs no GPU
+.PHONY: test-native
+test-native: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+test-native: build clients containers
 	$(CARGO) test --locked $(REST)
+
+test: test-native aarch64 ## every test that needs no GPU
+
+.PHONY: aarch64
+aarch64: build ## the library for 64-bit Arm, under an emulator
 	tests/aarch64/run.sh
 
 engines: build clients ## how engines size themselves, by vLLM's own files from PyPI, in 1,000 races
@@ -113,23 +119,26 @@ check-flaky: build clients containers ## the whole suite QUIET times (10), and B
 
 check: preflight format ## what CI runs
 	@# Clippy waits for processors, and what is installed waits for the network.
-	$(MAKE) --jobs=2 --output-sync=target clippy installed
-	$(MAKE) test
-	@# Each has a folder of its own to build in, and miri uses one processor.
-	$(MAKE) --jobs=2 --output-sync=target loom miri docs deny fuzz-smoke
+	$(MAKE) --jobs=2 --output-sync=target clippy installed build
+	@# The tests also wait for processes. The others take the processor meanwhile, and each builds in its own folder.
+	@nice -n 19 $(MAKE) loom miri aarch64 >$(TARGET)/beside-tests.log 2>&1 & beside=$$!; \
+	$(MAKE) test-native || { kill $$beside; exit 1; }; \
+	wait $$beside || { cat $(TARGET)/beside-tests.log; exit 1; }; \
+	grep -E '^test result|not run|passed' $(TARGET)/beside-tests.log
+	$(MAKE) --jobs=2 --output-sync=target docs deny fuzz-smoke
 
 # One after another, because they share apt and the folder of tools.
 .PHONY: installed
 installed: preflight
 	for part in clients examples monitoring containers deny fuzz book; do tests/setup.sh $$part || exit 1; done
 
-check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 and 20.04, Debian 11), engine and way to a slice
+check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 to 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
 	$(MAKE) limits
 	$(MAKE) claims
 	$(MAKE) faults FAULTS=40
 	GPUSLICE_LIMITED_STARTS=1000 $(CARGO) test --locked -p gpuslice-containers --test containers -- driver_limits --nocapture
-	$(CARGO) test --locked -p gpuslice-suite --test suite -- old_userlands:: --ignored
+	$(CARGO) test --locked -p gpuslice-suite --test suite -- old_userlands:: project::gpu_kit:: --ignored
 
 format:
 	$(CARGO) fmt --all --check
