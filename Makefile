@@ -131,6 +131,7 @@ check: preflight format ## what CI runs
 .PHONY: installed
 installed: preflight
 	for part in clients examples monitoring containers deny fuzz book; do tests/setup.sh $$part || exit 1; done
+	tests/aarch64/setup.sh $(TARGET)/aarch64-tools
 
 check-all: check branches ## the same, and every driver branch, old C library (Ubuntu 16.04 to 20.04, Debian 11), engine and way to a slice
 	$(CARGO) test --locked -p gpuslice-containers --test containers matrix -- --ignored --test-threads 1
