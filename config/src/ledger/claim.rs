@@ -101,7 +101,7 @@ impl Ledger {
         self.claim_among(device, bytes, kind, limit)
     }
 
-    /// Counts `bytes` for which another mechanism holds the limit: adds them to this process's slot,
+    /// Counts `bytes` for which another mechanism enforces the limit: adds them to this process's slot,
     /// and looks at no other slot.
     #[inline(always)]
     pub fn count(&self, device: Device, bytes: Bytes, kind: Kind) -> Claim {

@@ -145,7 +145,7 @@ pub struct Slice {
     /// The folder of the memory cgroup that contains only this slice. None means `/sys/fs/cgroup`
     /// for a mounted slice; any other slice counts its processes.
     pub cgroup: Option<Text<256>>,
-    /// The cgroup for which the driver holds the limits of the devices with a `driver_limit`: its
+    /// The cgroup for which the driver enforces the limits of the devices with a `driver_limit`: its
     /// path in `/proc/PID/cgroup`. Elsewhere the library holds them.
     pub driver_cgroup: Option<Text<256>>,
     /// The host memory that is not charged to the slice; None takes the default.
@@ -223,7 +223,7 @@ impl Slice {
         self.devices.iter().map_while(Option::as_ref)
     }
 
-    /// Records how the driver holds the limit of a listed device.
+    /// Records how the driver enforces the limit of a listed device.
     pub fn set_driver_limit(&mut self, uuid: DeviceUuid, limit: Option<DriverLimit>) {
         let mut listed = self.devices.iter_mut().flatten();
         if let Some(listed) = listed.find(|listed| listed.uuid == uuid) {

@@ -85,7 +85,7 @@ impl Account {
         })
     }
 
-    /// Whether the driver holds the limit for this kind of memory, which is then only counted here.
+    /// Whether the driver enforces the limit for this kind of memory, which is then only counted here.
     /// The driver counts managed memory as the system's. A limit that was set in the ledger is held
     /// here, whatever the driver holds.
     #[inline(always)]

@@ -28,7 +28,7 @@ pub(crate) struct Device<'a> {
     /// The device's number in the slice's ledger. None: there is no ledger, or it has no row for
     /// the device.
     pub(crate) listed: Option<ledger::Device>,
-    /// Whether the driver holds the limit for this process.
+    /// Whether the driver enforces the limit for this process.
     pub(crate) is_held_by_driver: bool,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Device<'a> {
 /// |---|---|
 /// | 0-7 | the number of the device's budget, or [`UNLIMITED`] |
 /// | 8 | [`UNIFIED`]: the device shares the host's memory |
-/// | 9 | [`HELD`]: the driver holds the limit |
+/// | 9 | [`HELD`]: the driver enforces the limit |
 /// | 15 | [`KNOWN`]: the entry is not empty |
 /// | 16-23 | the device's number in the ledger plus one, or 0 if the ledger has no row for it |
 const KNOWN: u32 = 0x8000;

@@ -36,7 +36,7 @@ fn held(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
         }
     }
     match device.is_held_by_driver {
-        // Where the driver holds the limit, its numbers are the slice's.
+        // Where the driver enforces the limit, its numbers are the slice's.
         true => None,
         false => uncounted(slice, listed),
     }

@@ -23,7 +23,7 @@ use crate::slice::loaded_slice::{Budget, LoadedSlice};
 /// |---|---|
 /// | 0-7 | the number of the device's budget, or [`UNLIMITED`] |
 /// | 8 | [`UNIFIED`]: the device shares the host's memory |
-/// | 9 | [`HELD`]: the driver holds the limit |
+/// | 9 | [`HELD`]: the driver enforces the limit |
 /// | 15 | [`KNOWN`] |
 /// | 16-23 | the device's number in the ledger plus one, or 0 if the ledger has no row for it |
 const UNLIMITED: u8 = 0xff;

@@ -23,8 +23,10 @@ pub(super) fn devices_held(slice: &Slice, limited: &Text<256>, mounted: bool) ->
     }
     let is_in = is_in(limited.as_bytes(), mounted);
     let line = match is_in {
-        true => "the driver holds the limit of this process's cgroup: memory is only counted",
-        false => "the driver holds the limit of another cgroup: the library holds it here",
+        true => "the driver enforces the limit of this process's cgroup: memory is only counted",
+        false => {
+            "the driver's limit applies to another cgroup: the library enforces this process's limit"
+        }
     };
     log::say(Level::Info, &[Str(line)], None);
     if !is_in {

@@ -198,7 +198,7 @@ impl LoadedSlice {
         self.slice.enforce
     }
 
-    /// Whether the driver holds the limit of a device for this process.
+    /// Whether the driver enforces the limit of a device for this process.
     pub(crate) fn is_held_by_driver(&self, budget: Budget) -> bool {
         let bit = 1u64.checked_shl(u32::from(budget.0)).unwrap_or(0);
         self.driver_holds & bit != 0

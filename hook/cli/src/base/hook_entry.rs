@@ -30,7 +30,10 @@ pub fn find(given: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
     let path = given.map_or_else(beside, |path| Ok(std::path::absolute(path)?))?;
     let facts = path.metadata();
     if !facts.is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0) {
-        bail!("there is no executable {}", path.display());
+        bail!(
+            "{} does not exist or is not executable (option --hook)",
+            path.display()
+        );
     }
     if path.to_str().is_none() {
         bail!("{} is not UTF-8 and cannot be configured", path.display());

@@ -1,4 +1,4 @@
-//! Decides whether the driver holds the limit of a run, and has it do so.
+//! Decides whether the driver enforces the limit of a run, and has it do so.
 //! Touches: `decide` its arguments; `raise` the run's cgroup, and the driver (in a child).
 //! Law: a limit is in force before the program's first instruction. Where the driver does not hold
 //! it, the library does, unless the user asked for the driver: then the run does not start.
@@ -55,10 +55,10 @@ impl fmt::Display for FencePlan {
     }
 }
 
-/// The driver cannot hold the limit of a run that asks for that.
+/// The driver cannot enforce the limit of a run that asks for that.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the driver cannot hold the limit of this slice: {0} (with --fence auto, the library holds it)"
+    "the driver cannot enforce the limit of this slice: {0} (with --fence auto, the library holds it)"
 )]
 pub(crate) struct NoDriverFence(pub(crate) String);
 
@@ -74,10 +74,10 @@ pub(crate) fn unable(target: &Target<'_>) -> Option<&'static str> {
     }
 }
 
-/// Plans the fence of a slice. `obstacle`: what keeps the driver from holding the limit of any GPU.
+/// Plans the fence of a slice. `obstacle`: what keeps the driver from enforcing the limit of any GPU.
 ///
 /// # Errors
-/// When the user asks for the driver and it cannot hold the limit of every GPU of the slice.
+/// When the user asks for the driver and it cannot enforce the limit of every GPU of the slice.
 pub(crate) fn decide(
     wanted: Fence,
     slice: &Slice,
@@ -128,11 +128,11 @@ pub(crate) fn decide(
     }
 }
 
-/// Has the driver hold the limits of a run: in a cgroup of the run's own, which this process then
+/// Has the driver enforce the limits of a run: in a cgroup of the run's own, which this process then
 /// enters. None: the library holds them.
 ///
 /// # Errors
-/// When the user asks for the driver, and it does not hold the limits.
+/// When the user asks for the driver, and it does not enforce the limits.
 pub(crate) fn raise(
     plan: &mut Plan,
     private: &Path,
@@ -155,7 +155,7 @@ pub(crate) fn raise(
         Err(NotHeld { why, .. }) if fence.wanted == Fence::Driver => Err(NoDriverFence(why)),
         Err(NotHeld { why, is_usual }) => {
             if !is_usual {
-                let warning = format!("{why}: the library alone holds the limit");
+                let warning = format!("{why}: the library alone enforces the limit");
                 plan.warnings.push(warning);
             }
             Ok(None)

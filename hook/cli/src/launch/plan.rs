@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) overcommit: bool,
     /// Whether headroom is learned from this run when it ends.
     pub(crate) learns: bool,
-    /// What holds the limit.
+    /// What enforces the limit.
     pub(crate) fence: FencePlan,
     /// Whether the slice's meminfo is mounted for its programs.
     pub(crate) shows_page: bool,
@@ -190,7 +190,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans what holds the limit.
+    /// Plans what enforces the limit.
     fn fence_of(
         &self,
         options: &SliceOptions,
@@ -295,7 +295,7 @@ pub(crate) struct UnfitLibrary {
     misfit: Misfit,
 }
 
-/// Why the driver does not hold the limit of a slice file that is used unchanged.
+/// Why the driver does not enforce the limit of a slice file that is used unchanged.
 const SHARED: &str =
     "its slice file names a ledger, which the runs of that file share, or limits nothing";
 

@@ -45,7 +45,7 @@ pub(crate) struct Prepared {
     /// The slice's place on GPUs with memory of their own; dropping it gives the place back.
     #[expect(dead_code, reason = "it is kept for its destructor")]
     pub tenancy: Tenancy,
-    /// The run's cgroup, for which the driver holds the limit; dropping it removes it.
+    /// The run's cgroup, for which the driver enforces the limit; dropping it removes it.
     #[expect(dead_code, reason = "it is kept for its destructor")]
     pub leaf: Option<Leaf>,
     /// The devices with the slice's limits, for the record of the run.

@@ -191,7 +191,10 @@ pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let name = args.folder.file_name().unwrap_or_default();
     if !name.as_bytes().starts_with(PREFIX.as_bytes()) {
-        bail!("{} is not a private folder of ours", args.folder.display());
+        bail!(
+            "{} is not a private folder of gpuslice",
+            args.folder.display()
+        );
     }
     // Only SIGKILL ends the watcher early. A service manager that stops it stops all processes of
     // the service, and so the folder's users too.

@@ -7,7 +7,7 @@ use gpuslice_config::slice::{Fence, Managed, PageCache, PresentAs, Pressure, Tot
 /// `--fence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FenceChoice {
-    /// The driver where it can hold the limit, otherwise the library.
+    /// The driver where it can enforce the limit, otherwise the library.
     Auto,
     /// The driver.
     Driver,

@@ -164,7 +164,7 @@ pub struct SliceOptions {
     #[arg(long, requires = "slice", help_heading = LIMITS)]
     pub overcommit: bool,
 
-    /// What holds the limit: the driver, for a cgroup of this run alone (R615 and later, as root, not
+    /// What enforces the limit: the driver, for a cgroup of this run alone (R615 and later, as root, not
     /// MIG, not unified memory), or the preloaded library. With "driver", a run that the driver
     /// cannot hold is refused [default: auto, which is the driver where it can]
     #[arg(

@@ -114,8 +114,8 @@ pub enum AdmissionError {
     },
     /// The host's memory is already promised.
     #[error(
-        "this host has {available} available, keeps {reserve} for itself and has promised {promised} \
-         that are not used yet: {left} are left, {asked} requested; of the promises, {holders}"
+        "this host has {available} available; without its reserve of {reserve} and unused promises of \
+         {promised}, {left} is left, but {asked} is requested; of the promises, {holders}"
     )]
     Host {
         /// `MemAvailable`.

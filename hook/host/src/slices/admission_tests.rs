@@ -186,8 +186,8 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
     let refused = fits(Bytes::gib(53)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "this host has 100.00 GiB available, keeps 8.00 GiB for itself and has promised 40.00 GiB that \
-         are not used yet: 52.00 GiB are left, 53.00 GiB requested; of the promises, held by team/a \
+        "this host has 100.00 GiB available; without its reserve of 8.00 GiB and unused promises of \
+         40.00 GiB, 52.00 GiB is left, but 53.00 GiB is requested; of the promises, held by team/a \
          40.00 GiB"
     );
     // Memory that a neighbour has spent does not count twice: MemAvailable already excludes it.

@@ -71,7 +71,7 @@ pub enum AllocationError {
     Memory {
         /// The request.
         request: String,
-        /// The text.
+        /// The amount of memory, as the claim states it.
         memory: String,
     },
     /// The id of the share is not a uid.

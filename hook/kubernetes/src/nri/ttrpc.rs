@@ -1,4 +1,4 @@
-//! Messages of ttrpc: calls and their answers.
+//! Encodes and decodes messages of ttrpc: requests and responses.
 //! Touches: its arguments.
 //!
 //! A message is its length, the number of its call (4 bytes each, big-endian), its type, its flags

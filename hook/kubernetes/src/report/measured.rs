@@ -23,7 +23,7 @@ pub struct Measured {
     pub used: Option<Bytes>,
     /// The refused allocations; None if the ledger cannot be read.
     pub refused: Option<u64>,
-    /// The fence that holds the limit; None if the slice file cannot be read.
+    /// The fence that enforces the limit; None if the slice file cannot be read.
     pub fence: Option<&'static str>,
     /// A container that runs without the slice, with the reason.
     pub without: Option<String>,

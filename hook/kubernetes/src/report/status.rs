@@ -50,7 +50,7 @@ pub struct Status {
     pub peak: Option<Bytes>,
     /// The refused allocations; None if unknown.
     pub refused: Option<u64>,
-    /// The fence that holds the limit; None if unknown.
+    /// The fence that enforces the limit; None if unknown.
     pub fence: Option<String>,
     /// The condition.
     pub condition: Condition,
@@ -218,7 +218,8 @@ fn condition(measured: Option<&Measured>) -> (&'static str, &'static str, String
         Some("counted") => "memory beyond the limit is counted and not refused",
         Some(_) => "libgpuslice.so refuses memory beyond the limit",
         None => {
-            let message = "the slice file cannot be read, so it is not known what holds the limit";
+            let message =
+                "the slice file cannot be read, so it is not known what enforces the limit";
             return ("Unknown", "Unread", message.to_owned());
         }
     };

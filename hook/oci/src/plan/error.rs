@@ -64,8 +64,8 @@ pub enum PlanError {
         /// The other key, and its size.
         other: (String, Bytes),
     },
-    /// The driver cannot hold the limit, and the container or the policy asks for that.
-    #[error("the driver cannot hold the limit of this container: {0}")]
+    /// The driver cannot enforce the limit, and the container or the policy asks for that.
+    #[error("the driver cannot enforce the limit of this container: {0}")]
     Fence(String),
     /// The container asks for the driver, and the policy for the library.
     #[error(

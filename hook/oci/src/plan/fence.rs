@@ -1,4 +1,4 @@
-//! Decides what holds the limit of a container: the driver, or the library.
+//! Decides what enforces the limit of a container: the driver, or the library.
 //! Touches: its arguments.
 //! Law: a container cannot weaken the fence that the policy chooses.
 
@@ -63,7 +63,7 @@ fn unable(budget: &DeviceBudget, given: &PlanInput<'_>) -> Option<String> {
 }
 
 impl ContainerPlan {
-    /// Records in the slice file that the driver holds the limits of these devices for a cgroup. The
+    /// Records in the slice file that the driver enforces the limits of these devices for a cgroup. The
     /// library then counts their memory, and refuses nothing. A cgroup with a path that is too long is not recorded.
     pub fn is_held_by_driver(&mut self, cgroup: &str, held: &[DeviceUuid], by: DriverLimit) {
         if cgroup.len() <= LONGEST {

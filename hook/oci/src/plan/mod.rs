@@ -125,7 +125,7 @@ pub struct ContainerPlan {
     pub pod: Option<Pod>,
     /// The budgets to admit.
     pub devices: Vec<DeviceBudget>,
-    /// What holds the limit.
+    /// What enforces the limit.
     pub fence: Fence,
     /// The files written on the host.
     pub files: Vec<PlannedFile>,

@@ -94,7 +94,7 @@ fn on_unified_memory_a_container_has_its_own_promise_and_reads_the_others() {
     let said = two.is_refused();
     assert!(
         said.contains(
-            "32.00 GiB are left, 40.00 GiB requested; of the promises, held by one 60.00 GiB"
+            "32.00 GiB is left, but 40.00 GiB is requested; of the promises, held by one 60.00 GiB"
         ),
         "{said}"
     );

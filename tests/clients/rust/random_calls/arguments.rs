@@ -21,6 +21,8 @@ pub enum Shown {
     Fields(&'static [(usize, usize, &'static str)]),
     /// A pointer: null or not.
     Pointer,
+    /// A structure with a pointer at this place, which is null or not; all else is compared.
+    PointerAt(usize),
 }
 
 /// One argument.
@@ -131,6 +133,13 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
+fn null_or_not(pointer: &[u8]) -> &'static str {
+    match number(pointer) {
+        0 => "null",
+        _ => "pointer",
+    }
+}
+
 fn shown_as(shown: Shown, bytes: &[u8]) -> String {
     match shown {
         Shown::Bytes => hex(bytes),
@@ -140,11 +149,14 @@ fn shown_as(shown: Shown, bytes: &[u8]) -> String {
             format!("{:?}", String::from_utf8_lossy(text))
         }
         Shown::Memory(name) => format!("{name}#{}", number(bytes)),
-        Shown::Pointer => String::from(if number(bytes) == 0 {
-            "null"
-        } else {
-            "pointer"
-        }),
+        Shown::Pointer => String::from(null_or_not(bytes)),
+        Shown::PointerAt(at) => {
+            let mut rest = bytes.to_vec();
+            let pointer = &mut rest[at..at + 8];
+            let text = null_or_not(pointer);
+            pointer.fill(0);
+            format!("{text} {}", hex(&rest))
+        }
         Shown::Fields(fields) => {
             let mut rest = bytes.to_vec();
             let mut text = String::new();

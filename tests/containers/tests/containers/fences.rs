@@ -1,4 +1,4 @@
-//! What holds the limit of a container: the driver where it can, otherwise the library. By the hook
+//! What enforces the limit of a container: the driver where it can, otherwise the library. By the hook
 //! and by the wrapper, on machines of every kind, the limit is the same, and every API reports it.
 
 use super::driver_limits::{DMEM, MISC, kept, limited, machine, with_toolkit};
@@ -84,7 +84,7 @@ fn every_api_shows_the_limit_of_a_container_whatever_holds_it() {
                     "check",
                 ],
             );
-            let line = "the driver holds the limit of this process's cgroup";
+            let line = "the driver enforces the limit of this process's cgroup";
             assert_eq!(log.err.contains(line), fence == "driver", "{case}: {log:?}");
             let status = status(&host);
             assert_eq!(status["slices"][0]["fence"], fence, "{case}: {status}");

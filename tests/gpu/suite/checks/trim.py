@@ -34,7 +34,7 @@ def check():
     tell.answer("pool-for-alloc", {"the pool kept, in MiB": was, "cuMemAlloc of as much": code,
                                    "the pool kept afterwards, in MiB": tell.mib(kept.value)})
     # Without a slice, the driver decides whether it takes back the memory that a pool keeps. The library
-    # takes it back; where it does not, because the driver holds the limit, the answer is the driver's.
+    # takes it back; where it does not, because the driver enforces the limit, the answer is the driver's.
     path = os.path.join(os.environ["GPU_CHECK_OUT"], "trim.bare")
     if not tell.IN_SLICE:
         with open(path, "w", encoding="utf-8") as file:

@@ -179,7 +179,7 @@ pub(crate) fn held_by_driver(workshop: &Workshop) -> Result<Option<Variant>> {
     );
     let config = workshop.slice("held", &keys)?;
     let library = place::target()?.join("release/libgpuslice.so");
-    let name = "gpuslice, the driver holds the limit";
+    let name = "gpuslice, the driver enforces the limit";
     let more = [("GPUSLICE_CONFIG", config.as_os_str())];
     Ok(Some(Variant::new(
         name,

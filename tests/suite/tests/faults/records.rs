@@ -32,7 +32,7 @@ fn records(host: &Host) -> Vec<PathBuf> {
     host.new_files().into_iter().filter(is_record).collect()
 }
 
-/// A run of 8 GiB on this host, whose program waits.
+/// Starts a run of 8 GiB on `host`, whose program waits for commands.
 fn run(host: &Host) -> Worker {
     let program = gpuslice_suite::compile::worker().display().to_string();
     let mut worker = Worker::start(host.slice("8GiB", &[&program]));

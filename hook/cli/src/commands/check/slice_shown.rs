@@ -28,7 +28,7 @@ pub(super) struct SliceShown {
     pub(super) present_as: Option<&'static str>,
     /// The memory withheld from the reported total.
     pub(super) headroom: Option<u64>,
-    /// What holds the limit: "driver", "preload" or "counted" (nothing is refused).
+    /// What enforces the limit: "driver", "preload" or "counted" (nothing is refused).
     pub(super) fence: Option<&'static str>,
     /// The devices with a budget of their own.
     pub(super) devices: Vec<DeviceShown>,
@@ -47,7 +47,7 @@ pub(super) struct DeviceShown {
     /// Its budget.
     #[serde(rename = "limit")]
     pub(super) memory: Option<u64>,
-    /// How the driver holds the limit; None if the library does.
+    /// How the driver enforces the limit; None if the library does.
     pub(super) driver_limit: Option<DriverLimit>,
 }
 
@@ -91,7 +91,7 @@ impl SliceShown {
         }
     }
 
-    /// Says what holds the limit.
+    /// Says what enforces the limit.
     pub(super) fn held_by(&self) -> Option<String> {
         let mut listed = self.devices.iter();
         let backend = listed.find_map(|device| device.driver_limit);
@@ -131,7 +131,7 @@ impl SliceShown {
     }
 }
 
-/// Returns what holds the limit: the driver, if it holds that of every listed device.
+/// Returns what enforces the limit: the driver, if it holds that of every listed device.
 fn fence(slice: &Slice) -> Option<&'static str> {
     let mut listed = slice.devices().peekable();
     let is_listed = listed.peek().is_some();

@@ -46,7 +46,7 @@ USED          the part of it in use by all programs; on unified memory, by the w
 IN SLICES     the part that the slices count
 LEFT TO GIVE  the memory that another slice can be given
 SLICE         inside a slice: its limit and its name
-FENCE         what holds the limit of a slice: the driver, where it can limit cgroups (by the
+FENCE         what enforces the limit of a slice: the driver, where it can limit cgroups (by the
               kernel's dmem controller, or by a table of its own: misc), or the preloaded library.
               The driver holds those of containers and of root's runs
 

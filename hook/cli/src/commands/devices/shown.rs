@@ -40,13 +40,13 @@ impl Use {
     }
 }
 
-/// Returns why the driver cannot hold the limit of slices of a GPU.
+/// Returns why the driver cannot enforce the limit of slices of a GPU.
 fn why_preload(device: &Device) -> Option<&'static str> {
     let own = device.targets().next().filter(|_| device.mig.is_empty());
     own.map_or(Some("MIG divides it"), |target| unable(&target))
 }
 
-/// Returns what holds the limit of slices of a GPU.
+/// Returns what enforces the limit of slices of a GPU.
 fn fence(device: &Device) -> &'static str {
     match why_preload(device) {
         None => "driver",

@@ -171,7 +171,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "",
         "fence",
         "\"auto\", \"driver\" or \"preload\"",
-        "What holds the limits of containers: the driver (R615 and later) or the preloaded library. With driver, a container that the driver cannot hold is refused. Unless it is driver or preload, the annotation gpuslice.io/fence may choose. Default: auto, which is the driver where it can.",
+        "Enforces the limits of containers by the driver (R615 and later) or by the preloaded library. With driver, a container that the driver cannot limit is refused. With auto, the annotation gpuslice.io/fence may choose. Default: auto, the driver if it can, else the library.",
     ),
     (
         "",
@@ -207,7 +207,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "default",
         "total",
         "\"slice\" or \"device\"",
-        "What TOTAL shows in them. Default: slice.",
+        "Total that their programs see. Default: slice.",
     ),
     (
         "default",
@@ -231,7 +231,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "default",
         "pressure",
         "\"refuse\" or \"release\"",
-        "What happens in them when the host runs short. Default: refuse.",
+        "Reaction when the host runs short of memory. Default: refuse.",
     ),
     (
         "maximum",
@@ -261,7 +261,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "page-cache",
         "mode",
         "\"keep\", \"drop\" or \"drop-behind\"",
-        "What becomes of model files in the page cache, for containers that request no mode. Default: drop on unified memory, else keep.",
+        "Keeps model files in the page cache, or evicts them, for containers that request no mode. Default: drop on unified memory, else keep.",
     ),
     (
         "page-cache",

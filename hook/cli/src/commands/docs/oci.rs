@@ -107,7 +107,7 @@ const STAGES: [(&str, &str); 4] = [
 const FILES: [(&str, &str); 4] = [
     (
         "/etc/gpuslice/config.toml",
-        "What this host allows. Root's alone; a key that is not known is an error.",
+        "The host's policy. Only root may write it. An unknown key is an error.",
     ),
     (
         "/run/gpuslice/",
@@ -156,7 +156,7 @@ fn runtime() -> (&'static str, Roff) {
             ),
             (
                 "/etc/nvidia-container-runtime/config.toml",
-                "Where the policy names no runtime and `runtimes` name gpuslice-runtime, the others of that list are tried.",
+                "If the policy names no runtime and `runtimes` of this file lists gpuslice-runtime, the other runtimes of that list are tried.",
             ),
         ],
     );

@@ -85,7 +85,8 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
     card
 }
 
-/// Adds the numbers of a GPU that shares its memory with the host: those of the host.
+/// Fills in the memory of a GPU that shares the host's memory: total, used and left to give, from the
+/// host's meminfo and promises. If meminfo cannot be read, `used` is `None`.
 fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
     let state = card.machine.state();
     let meminfo = state.as_ref().map(|state| state.join("meminfo"));

@@ -88,7 +88,7 @@ outside_slices, limits_sum, left_to_give, unified], slices [name, pid (of the co
 file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
 short), enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available,
 host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
-if the slice file was edited), driver_limit (how the driver holds the limit: dmem, misc, or null),
+if the slice file was edited), driver_limit (how the driver enforces the limit: dmem, misc, or null),
 headroom, headroom_learned, used, left, driver_used (by NVML), by_kind, refusals {count,
 worst_short_by}, processes [pid, name, used, driver_used, by_kind], without_library [pid, name,
 used]]], warnings [kind, message, advice, slice, pid, device],

@@ -32,7 +32,7 @@ pub(crate) struct SliceStatus {
     pub(crate) age: Option<u64>,
     /// The machine on which it runs.
     pub(crate) machine: Machine,
-    /// The mechanism that holds the limit.
+    /// The mechanism that enforces the limit.
     pub(crate) fence: Fence,
     /// The slice file.
     #[serde(serialize_with = "text::serialize_path")]
@@ -118,7 +118,7 @@ impl Serialize for Fence {
 }
 
 impl SliceStatus {
-    /// Returns what holds the limit of a slice that refuses: the driver, if it holds that of every
+    /// Returns what enforces the limit of a slice that refuses: the driver, if it holds that of every
     /// device.
     pub(super) fn strongest_fence(&self) -> Fence {
         let limited = self.devices.iter().filter(|device| device.limit.is_some());
@@ -229,7 +229,7 @@ pub(crate) struct DeviceStatus {
     pub(crate) limit: Option<u64>,
     /// The limit for programs that start now, if the slice file was edited since.
     pub(crate) pending_limit: Option<u64>,
-    /// How the driver holds the limit; None if the library does.
+    /// How the driver enforces the limit; None if the library does.
     pub(crate) driver_limit: Option<DriverLimit>,
     /// The headroom: the amount withheld from the reported total.
     pub(crate) headroom: u64,

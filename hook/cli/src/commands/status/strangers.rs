@@ -73,7 +73,7 @@ impl Strangers {
 /// The reason why the use of another user's slice is unknown.
 pub(super) const PRIVATE: &str = "its slice file can be read by its user and by root only";
 
-/// Returns what holds the limit of a run whose slice file is not readable. The driver does only for
+/// Returns what enforces the limit of a run whose slice file is not readable. The driver does only for
 /// root's runs, and every user may see their cgroups.
 fn fence(tenant: &Tenant) -> Fence {
     let owner = tenant.owner.filter(|_| tenant.uid == 0);

@@ -54,7 +54,7 @@ pub(super) struct SliceRow {
     pub(super) refusals: Option<u64>,
     /// The largest shortfall of a refused request.
     pub(super) worst_short_by: u64,
-    /// The mechanism that holds the limit.
+    /// The mechanism that enforces the limit.
     pub(super) fence: &'static str,
     /// The owner.
     pub(super) user: String,

@@ -1,4 +1,4 @@
-//! The cgroup of a run, for which the driver holds the limit.
+//! The cgroup of a run, for which the driver enforces the limit.
 //! Touches: the mounted cgroups of version 2; the private folder of the run, which links the cgroup.
 //! Law: a link exists before the cgroup, so that the watcher of a killed run removes it. Only
 //! cgroups that are named like a run's are removed.
@@ -58,7 +58,7 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     /// Creates the cgroup beside this process's own processes, and links it in the run's private
-    /// folder. `needs_dmem`: the driver holds the limit by the kernel's controller.
+    /// folder. `needs_dmem`: the driver enforces the limit by the kernel's controller.
     ///
     /// # Errors
     /// [`NoLeaf`] says why there is none. Then nothing is left.

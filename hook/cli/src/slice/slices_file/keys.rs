@@ -54,7 +54,7 @@ pub(crate) static KEYS: [Key; 20] = [
     Key {
         name: "total",
         value: "\"slice\" or \"device\"",
-        meaning: "What TOTAL shows: the slice, or the device's own total, for flags that are percentages of the machine. Default: slice.",
+        meaning: "Total that programs see: the slice, or the device's own total, for flags that are percentages of the machine. Default: slice.",
         option: Some("total"),
         set: |slice, value| {
             slice.options.total = Some(word(value)?);
@@ -154,7 +154,7 @@ pub(crate) static KEYS: [Key; 20] = [
     Key {
         name: "page-cache",
         value: "\"keep\", \"drop\" or \"drop-behind\"",
-        meaning: "What becomes of model files in the page cache. Default: drop on unified memory, else keep.",
+        meaning: "Keeps model files in the page cache, or evicts them. Default: drop on unified memory, else keep.",
         option: Some("page-cache"),
         set: |slice, value| {
             slice.options.page_cache = Some(word(value)?);
@@ -184,7 +184,7 @@ pub(crate) static KEYS: [Key; 20] = [
     Key {
         name: "fence",
         value: "\"auto\", \"driver\" or \"preload\"",
-        meaning: "What holds the limit: the driver, for a cgroup of the run, or the preloaded library. Default: auto, which is the driver where it can.",
+        meaning: "Enforces the limit by the driver, for a cgroup of the run, or by the preloaded library. Default: auto, the driver if it can, else the library.",
         option: Some("fence"),
         set: |slice, value| {
             slice.options.fence = Some(word(value)?);

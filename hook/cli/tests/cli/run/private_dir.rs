@@ -184,7 +184,7 @@ fn the_watcher_removes_nothing_but_what_it_has_made() {
     };
     let other = own("notes");
     let err = tidies(&other, &own_pid);
-    assert!(err.contains("is not a private folder of ours"), "{err}");
+    assert!(err.contains("is not a private folder of gpuslice"), "{err}");
     // A user's own folder that happens to have such a name.
     let same = own("gpuslice-notes");
     let err = tidies(&same, &own_pid);

@@ -1,4 +1,4 @@
-//! Has the driver hold the limit of a container, where it can.
+//! Has the driver enforce the limit of a container, where it can.
 //! Touches: the driver, through `apply::driver_limit`; the container's slice file on the host.
 //! Law: the slice file names the driver only after the driver has set the limit. Until then, and
 //! where NVIDIA's toolkit raises it again, the library holds the slice.
@@ -18,7 +18,7 @@ use std::fs;
 use std::io::Write;
 
 impl Run<'_> {
-    /// Has the driver hold the limit. `known`: an earlier hook has done so.
+    /// Has the driver enforce the limit. `known`: an earlier hook has done so.
     pub(super) fn raise_fence(
         &mut self,
         state: &State,
@@ -53,7 +53,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Checks that the driver holds the limit of every GPU.
+    /// Checks that the driver enforces the limit of every GPU.
     fn is_held(&self, held: &Held, raised: Option<&str>) -> Result<(), StageFailure> {
         let mut budgets = self.plan.devices.iter();
         let missing = budgets.any(|budget| !held.devices.contains(&budget.uuid));

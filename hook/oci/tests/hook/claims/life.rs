@@ -91,7 +91,10 @@ fn a_claim_that_the_driver_holds_has_one_container() {
     let (driver, library) = (words("driver"), words("preload"));
     // No driver limits these containers, because they have no cgroups.
     let said = refused(&using(&host, "p1", &[], &driver), &driver[0]);
-    assert!(said.contains("the driver cannot hold the limit"), "{said}");
+    assert!(
+        said.contains("the driver cannot enforce the limit"),
+        "{said}"
+    );
     let one = using(&host, "p1", &[], &library);
     starts(&one, &library);
     let said = refused(&using(&host, "p2", &[], &driver), &driver[0]);

@@ -49,9 +49,8 @@ fn alloc_node(world: &mut World<'_>) {
     let call = Call::of("cuGraphAddMemAllocNode").out(Kind::Node);
     let call = world.or_null(call).thing((graph.value, graph.name));
     let mut call = call.number(0).number(0);
-    // The address that comes back is not compared, only whether there is one.
-    const ADDRESS: Shown = Shown::Fields(&[(112, 8, "address")]);
-    call = call.write_over(ADDRESS, 120, &params);
+    // The address that the driver writes.
+    call = call.write_over(Shown::PointerAt(112), 120, &params);
     world.make(call.number(size));
 }
 

@@ -1,5 +1,4 @@
-//! The differences between a program in a slice and one without that are meant, each with its
-//! reason.
+//! The intended differences between a program in a slice and one without a slice, with reasons.
 
 use super::machines::{Place, Size};
 

@@ -148,7 +148,7 @@ pub(super) struct Play {
     growing: u64,
     /// The limit in force.
     pub(super) limit: u64,
-    /// The cgroup for which the driver holds the limit, if it does.
+    /// The cgroup for which the driver enforces the limit, if it does.
     held_by_driver: Option<Cgroup>,
 }
 

@@ -176,7 +176,7 @@ fn a_driver_that_hangs_is_a_row_and_not_a_hang() {
     );
 }
 
-/// Host memory that `check` itself holds is charged, by each copy of the library at its own time.
+/// Each copy of the library charges the host memory that `check` itself uses, at its own time.
 #[test]
 fn a_slice_that_is_charged_for_all_host_memory_is_consistent() {
     for allowance in ["0", "1MiB", "1664KiB"] {

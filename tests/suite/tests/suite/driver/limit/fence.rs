@@ -1,4 +1,4 @@
-//! What holds the limit of a run: the driver where it can, otherwise the library. On every machine
+//! What enforces the limit of a run: the driver where it can, otherwise the library. On every machine
 //! the limit is the same, and every API reports it.
 //! Touches: `gpuslice run` and `check` on simulated machines; the cgroups of those runs.
 
@@ -135,7 +135,7 @@ fn a_run_that_asks_for_the_driver_is_refused_with_the_reason_where_it_cannot_be(
             continue;
         }
         assert_eq!(answer.end, "exit 125", "{scenario}: {answer:?}");
-        let start = "gpuslice: the driver cannot hold the limit of this slice: ";
+        let start = "gpuslice: the driver cannot enforce the limit of this slice: ";
         assert!(answer.stderr.starts_with(start), "{scenario}: {answer:?}");
         assert!(answer.stderr.contains(why), "{scenario}: {answer:?}");
     }

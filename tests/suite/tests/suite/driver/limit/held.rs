@@ -1,5 +1,5 @@
 //! The library in a slice whose limit the driver holds: it claims nothing, and counts what it must
-//! show. Outside the driver's cgroup it holds the limit itself.
+//! show. Outside the driver's cgroup it enforces the limit itself.
 
 use super::cgroups::Cgroup;
 use super::{CONTEXT, DMEM, LIMIT, MISC, UUID, set};
@@ -127,7 +127,7 @@ fn a_lower_limit_in_the_ledger_is_held_by_the_library() {
     worker.must(&format!("alloc 0 {free}"));
 }
 
-/// The ledger is for show where the driver holds the limit: without it programs go on.
+/// The ledger is for show where the driver enforces the limit: without it programs go on.
 #[test]
 fn a_held_slice_without_a_usable_ledger_goes_on() {
     let Some(cgroup) = Cgroup::new("no-ledger") else {

@@ -1,7 +1,7 @@
 //! DGX Spark: one memory of 127600748 kB, 103.25 GiB free, 115.65 GiB available; a context takes
 //! 256 MiB. Its NVML does not answer.
 //! In a slice without a ledger, used starts at MemTotal - MemAvailable; with one it is what the
-//! slice's processes hold. Free ends where MemAvailable less the reserve does.
+//! slice's processes hold. Free is at most MemAvailable less the reserve.
 //! Touches: nothing.
 
 use super::{Answers, Scenario};

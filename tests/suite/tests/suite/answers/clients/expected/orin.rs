@@ -1,7 +1,7 @@
 //! Jetson Orin: one memory of 64349728 kB, 54 GiB free, 58.5 GiB available; a context takes
 //! 180 MiB. Its NVML does not answer.
 //! In a slice without a ledger, used starts at MemTotal - MemAvailable; with one it is what the
-//! slice's processes hold. Free ends where MemAvailable less the reserve does.
+//! slice's processes hold. Free is at most MemAvailable less the reserve.
 //! Touches: nothing.
 
 use super::{Answers, Scenario};

@@ -1,7 +1,7 @@
 //! Jetson Thor: one memory of 128791748 kB, 110 GiB free, 117.5 GiB available; a context takes
-//! 250 MiB. Its NVML says there is no memory.
+//! 250 MiB. Its NVML reports no memory.
 //! In a slice without a ledger, used starts at MemTotal - MemAvailable; with one it is what the
-//! slice's processes hold. Free ends where MemAvailable less the reserve does.
+//! slice's processes hold. Free is at most MemAvailable less the reserve.
 //! Touches: nothing.
 
 use super::{Answers, Scenario};
