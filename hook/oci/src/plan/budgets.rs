@@ -1,7 +1,8 @@
 //! Computes the memory that a container requests of each GPU.
 //! Touches: its arguments. Law: a request above the policy's maximum is refused, and so are two
-//! different sizes for one GPU.
+//! different sizes for one GPU. A request that names some GPUs does not evade the policy on others.
 
+use crate::plan::others::Others;
 use crate::plan::{PlanError, PlanInput};
 use crate::request::annotations::{Named, SliceRequest};
 use crate::request::identity::Identity;
@@ -14,14 +15,18 @@ use gpuslice_host::slices::records::DeviceBudget;
 pub(crate) struct Budgets {
     pub(crate) each: Vec<DeviceBudget>,
     pub(crate) note: Option<String>,
+    /// The limit on any other GPU that the container has. Admission does not count it.
+    pub(crate) elsewhere: Option<Bytes>,
 }
 
 /// Computes the budgets. `visible`: the GPUs that the container is given, if they are known.
+/// `by_host`: whether hooks or another system's scheduler have named the GPUs, and no annotation.
 pub(crate) fn of(
     asked: &SliceRequest,
     given: &PlanInput<'_>,
     who: &Identity,
-    visible: Option<Vec<DeviceUuid>>,
+    visible: Option<&[DeviceUuid]>,
+    by_host: bool,
 ) -> Result<Budgets, PlanError> {
     let devices = given.devices;
     let names = |selector: Selector, target: &SliceTarget<'_>| {
@@ -49,13 +54,13 @@ pub(crate) fn of(
         true => None,
         false => visible,
     };
-    let is_seen = |target: &SliceTarget<'_>| match &seen {
+    let is_seen = |target: &SliceTarget<'_>| match seen {
         None => true,
         Some(seen) => seen.contains(&target.device.uuid),
     };
     let maximum = given.policy.container_maximum(who.namespace.as_deref());
     let above = |memory: Bytes| maximum.filter(|maximum| memory > *maximum);
-    let nothing = seen.as_ref().is_some_and(Vec::is_empty) && asked.devices.is_empty();
+    let nothing = seen.is_some_and(<[_]>::is_empty) && asked.devices.is_empty();
     if nothing && !devices.devices.is_empty() {
         let asked = asked.memory.unwrap_or_default();
         if let Some(maximum) = above(asked) {
@@ -66,6 +71,7 @@ pub(crate) fn of(
             note: Some(
                 "its memory counts on no GPU, because the container is given none".to_owned(),
             ),
+            elsewhere: None,
         });
     }
     let mut each = Vec::new();
@@ -90,6 +96,8 @@ pub(crate) fn of(
             integrated: target.device.integrated,
         });
     }
+    let others = Others::of(&each, asked, given, visible, by_host)?;
+    let (elsewhere, unlimited) = others.limit(&mut each, given, maximum)?;
     match (each.is_empty(), devices.devices.is_empty()) {
         (true, true) => Err(PlanError::NoDevices),
         (true, false) => Err(PlanError::NoneForSlices(devices.indices())),
@@ -103,7 +111,11 @@ pub(crate) fn of(
                 let count = each.len();
                 format!("its memory counts on {count} GPUs, because {which}")
             });
-            Ok(Budgets { each, note })
+            Ok(Budgets {
+                each,
+                note: note.or(unlimited),
+                elsewhere,
+            })
         }
     }
 }

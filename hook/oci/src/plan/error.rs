@@ -42,6 +42,29 @@ pub enum PlanError {
     /// The GPU exists, but the policy does not slice it.
     #[error("this host's policy gives no slices of GPU {0}")]
     NotForSlices(String),
+    /// The request names GPUs of which the container is given none.
+    #[error(
+        "the request names GPU {named}, but the container is given {given}: name a GPU that it is \
+         given, or none ({}memory)",
+        annotations::PREFIX
+    )]
+    NotGiven {
+        /// The names.
+        named: String,
+        /// The GPUs that the container is given.
+        given: String,
+    },
+    /// The container has GPUs that its request does not name, and the policy gives no default.
+    #[error(
+        "the request gives no size for {gpus}, and this host's policy lets no container have a GPU \
+         without one (annotation {}memory.GPU, or {}memory for all)",
+        annotations::PREFIX,
+        annotations::PREFIX
+    )]
+    Unnamed {
+        /// The GPUs.
+        gpus: String,
+    },
     /// The host has no GPU.
     #[error("this host has no GPU")]
     NoDevices,

@@ -15,17 +15,17 @@ use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::slices::records::DeviceBudget;
 
 /// Whether the container requests memory in another system's words, as the policy understands them.
-pub(crate) fn is_foreign(policy: &Policy, annotations: &Annotations, spec: &Spec) -> bool {
+pub(crate) fn is_foreign(policy: &Policy, annotations: &Annotations, spec: Option<&Spec>) -> bool {
     let asks = |annotations| {
         dialects::any(&Given {
             dialects: policy.dialects,
             annotations,
-            env: spec.env(),
+            env: spec.map(Spec::env).unwrap_or_default(),
             name: None,
             visible: None,
         })
     };
-    asks(annotations) || asks(&spec.annotations)
+    asks(annotations) || spec.is_some_and(|spec| asks(&spec.annotations))
 }
 
 /// The requests of other systems' keys for one container.

@@ -8,6 +8,7 @@ mod fence;
 mod foreign;
 mod mounts;
 pub(crate) mod neighbours;
+mod others;
 
 pub use error::PlanError;
 pub(crate) use foreign::is_foreign;
@@ -187,7 +188,8 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
         },
     };
     let asked = foreign.join(asked, by_hooks.is_some(), given)?;
-    let budgets = budgets::of(&asked, given, &who, visible)?;
+    let by_host = by_hooks.is_some() || foreign.asks();
+    let budgets = budgets::of(&asked, given, &who, visible.as_deref(), by_host)?;
     let named = by_hooks.and_then(|by_hooks| by_hooks.named);
     let plan = plan(asked, named, budgets, given, who, foreign)?;
     Ok(Decision::Slice(Box::new(plan)))
@@ -213,7 +215,9 @@ fn plan(
     let Budgets {
         each: mut devices,
         note,
+        elsewhere,
     } = budgets;
+    asked.memory = asked.memory.or(elsewhere);
     let lowered = match asked.shared || named.is_some() {
         false => toolkit_limit::lower(given.spec, &mut devices).map(|limit| {
             format!(

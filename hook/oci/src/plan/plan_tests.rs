@@ -12,6 +12,8 @@ use gpuslice_host::machine::{devices, policy};
 mod fence;
 #[path = "foreign_tests.rs"]
 mod foreign;
+#[path = "others_tests.rs"]
+mod others;
 #[path = "pods_tests.rs"]
 mod pods;
 

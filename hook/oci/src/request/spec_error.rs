@@ -2,7 +2,9 @@
 //! Touches: its arguments.
 
 use crate::request::annotations;
+use crate::request::dialects;
 use crate::request::json_filter::Ambiguous;
+use gpuslice_host::machine::dialects::Dialects;
 use std::io;
 use std::path::PathBuf;
 
@@ -48,13 +50,18 @@ pub enum SpecError {
 }
 
 impl SpecError {
-    /// Whether the annotations are given twice, with a request for a slice among them.
+    /// Whether the annotations are given twice, with a request for a slice among them, also in the
+    /// words of these dialects.
     #[must_use]
-    pub fn requests_twice(&self) -> bool {
+    pub fn requests_twice(&self, dialects: Dialects) -> bool {
         let SpecError::Ambiguous { source, .. } = self else {
             return false;
         };
         let name = Ambiguous::of(source).map(|found| found.name.as_str());
-        name.is_some_and(|name| name.starts_with(annotations::PREFIX) || name == "annotations")
+        name.is_some_and(|name| {
+            name.starts_with(annotations::PREFIX)
+                || name == "annotations"
+                || dialects::is_annotation(name, dialects)
+        })
     }
 }

@@ -13,6 +13,9 @@ use std::path::Path;
 /// The major number of NVIDIA's devices.
 const NVIDIA: i64 = 195;
 
+/// The first minor number that is no GPU's: nvidia-modeset, nvidiactl.
+const CONTROL: i64 = 254;
+
 /// The GPUs that a container is given, possibly zero. Returns `None` if its configuration does not
 /// determine them.
 #[must_use]
@@ -37,6 +40,19 @@ pub(crate) fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
         }
     }
     (!given.is_empty() || is_given_none(spec, linux)).then_some(given)
+}
+
+/// Whether the configuration gives the container at least one GPU.
+pub(crate) fn has_any(spec: &Spec) -> bool {
+    let linux = spec.linux.iter();
+    let mut nodes = linux.flat_map(|linux| linux.devices.iter().flatten());
+    let mut mounts = spec.mounts.iter();
+    nodes.any(|node| {
+        let is_gpu = node
+            .minor
+            .is_some_and(|minor| (0..CONTROL).contains(&minor));
+        node.kind == "c" && node.major == Some(NVIDIA) && is_gpu
+    }) || mounts.any(|mount| mount.source.as_deref().and_then(minor).is_some())
 }
 
 /// Whether a container without a listed GPU certainly has none: its cgroup denies every device that
@@ -114,7 +130,7 @@ fn minor(path: &Path) -> Option<i64> {
     number
         .parse()
         .ok()
-        .filter(|number| (0..254).contains(number))
+        .filter(|number| (0..CONTROL).contains(number))
 }
 
 /// Whether the container may create device files of its own, or sees all of the host's.

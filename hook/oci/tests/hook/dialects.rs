@@ -1,7 +1,7 @@
 //! Containers whose requests are written for other systems.
 //! Touches: mount namespaces of its own, files below the test's root. Needs root.
 
-use crate::support::{CARD, Container, Host, is_root};
+use crate::support::{CARD, Container, Host, hook, is_root};
 use serde_json::json;
 use std::fs;
 
@@ -113,4 +113,45 @@ fn another_systems_keys_do_nothing_unless_the_policy_names_it() {
     let said = container.hook(&["createRuntime"]);
     assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     assert!(!host.run("containers/c1").exists());
+}
+
+#[test]
+fn a_request_in_the_state_counts_if_the_configuration_cannot_be_read() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(ON);
+    let container = container(&host, &[], &[]);
+    for config in [
+        "{",
+        r#"{"annotations":{"gpu-memory":"1","gpu-memory":"2"}}"#,
+    ] {
+        fs::write(host.path("bundles/c1/config.json"), config).unwrap();
+        let mut state: serde_json::Value = serde_json::from_str(&container.state()).unwrap();
+        if config == "{" {
+            state["annotations"] = json!({"gpu-memory": "8192"});
+        }
+        let said = hook(&host, &["createRuntime"], &state.to_string());
+        assert_eq!(said.status.code(), Some(1), "{config}: {said:?}");
+    }
+    // Whoever requests nothing starts.
+    fs::write(host.path("bundles/c1/config.json"), "{").unwrap();
+    let said = hook(&host, &["createRuntime"], &container.state());
+    assert!(said.status.success(), "{said:?}");
+}
+
+#[test]
+fn a_variable_that_is_too_long_to_be_read_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy(ON);
+    let long = format!(
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G{}",
+        ",1=1G".repeat(300)
+    );
+    let said = container(&host, &[("gpu-memory", "8192")], &[&long]).is_refused();
+    assert!(said.contains("longer than 1 KiB"), "{said}");
 }

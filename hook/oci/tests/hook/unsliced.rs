@@ -3,7 +3,7 @@
 //! Touches: mount namespaces of its own. Needs root.
 
 use crate::support::{Container, Host, is_root};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 
 const START: &str = "[on-error]\nannotated = \"start\"\n";
@@ -109,4 +109,36 @@ fn a_container_that_is_dead_is_forgotten() {
     container.dies();
     host.collect();
     assert_eq!(host.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_mistyped_name_of_a_container_is_logged_if_the_container_has_a_gpu() {
+    if !is_root() {
+        return;
+    }
+    let typo = [
+        ("io.kubernetes.cri.container-name", "server"),
+        ("gpuslice.io/containers", "servr"),
+        ("gpuslice.io/memory", "8GiB"),
+    ];
+    let host = Host::new();
+    for (minor, line) in [
+        (
+            0,
+            "server: its annotations name other containers, and its GPU has no limit\n",
+        ),
+        (255, ""),
+    ] {
+        let container = host.asking("c1", &typo);
+        let path = host.path("bundles/c1/config.json");
+        let mut spec: serde_json::Value =
+            serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let node = json!({"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": minor});
+        spec["linux"]["devices"] = json!([node]);
+        fs::write(path, spec.to_string()).unwrap();
+        let said = container.hook(&["createRuntime"]);
+        assert!(said.status.success(), "{said:?}");
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert_eq!(said.strip_prefix("gpuslice: ").unwrap_or(&said), line);
+    }
 }

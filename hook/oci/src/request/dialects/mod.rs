@@ -218,6 +218,9 @@ pub fn is_annotation(key: &str, dialects: Dialects) -> bool {
     })
 }
 
+/// The value of a variable that is too long, which no form reads.
+const TOO_LONG: &str = "(longer than 1 KiB)";
+
 /// Receives a key, the number of the device at its end, and its value.
 type Receive<'r, 'a> = &'r mut dyn FnMut(&str, Option<usize>, &'a str) -> Result<(), DialectError>;
 
@@ -244,6 +247,13 @@ fn values<'a>(row: &Row, given: &Given<'a>, receive: Receive<'_, 'a>) -> Result<
         Key::Variable(name) | Key::Numbered(name) => {
             for variable in given.env {
                 let Some((key, value)) = variable.split_once('=') else {
+                    // The reader of config.json keeps only the start of a variable that is too long.
+                    if variable
+                        .strip_suffix('?')
+                        .is_some_and(|start| name.starts_with(start))
+                    {
+                        receive(name, Some(0), TOO_LONG)?;
+                    }
                     continue;
                 };
                 let number = key.strip_prefix(name).map(str::parse);

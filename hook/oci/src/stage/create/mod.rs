@@ -1,110 +1,29 @@
 //! Creates a container's slice, or reports why it has none.
 //! Touches: everything below.
 
+mod decision;
 mod fence;
 mod injection;
 
 pub(crate) mod recorded;
 pub(crate) mod unsliced;
 
-use crate::apply::{command, container, host_dirs};
+use self::decision::{Decided, Outcomes, decide};
+use crate::apply::{container, host_dirs};
 use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::plan::neighbours::{Admission, Candidate, HostUnread};
-use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
-use crate::request::annotations;
+use crate::plan::{ContainerPlan, PlanError};
 use crate::request::arguments::Arguments;
-use crate::request::hook_slices::{self, HookSlice};
-use crate::request::spec::{self, Spec};
-use crate::request::spec_error::SpecError;
 use crate::request::state::State;
-use anyhow::{Context, bail};
 use gpuslice_config::slice::Fence;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::{Event, EventKind};
-use gpuslice_host::machine::devices::{self, Devices};
-use gpuslice_host::machine::policy::{self, OnError, Policy};
+use gpuslice_host::machine::devices::Devices;
+use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::gc;
 use gpuslice_host::slices::host_state;
 use gpuslice_host::slices::records::{self, Member, Registry};
-
-/// The decision about a container: its plan and its first process.
-struct Decided {
-    plan: ContainerPlan,
-    devices: Devices,
-    policy: Policy,
-    spec: Spec,
-    on: Outcomes,
-}
-
-/// The consequence of a failure for the container.
-#[derive(Clone, Copy)]
-struct Outcomes {
-    /// The host caused the failure: `on-error` decides.
-    host: OnError,
-    /// The container caused the failure, which must not switch off a policy for all containers.
-    container: OnError,
-}
-
-impl Outcomes {
-    fn of(policy: &Policy, annotated: bool) -> Outcomes {
-        let host = match annotated {
-            true => policy.on_error.annotated,
-            false => policy.on_error.others,
-        };
-        let container = match policy.deny_unannotated || policy.default.is_some() {
-            true => OnError::Refuse,
-            false => host,
-        };
-        Outcomes { host, container }
-    }
-
-    fn by_host(self, error: impl Into<anyhow::Error>) -> StageFailure {
-        StageFailure::Failed(error.into(), self.host)
-    }
-
-    fn by_container(self, error: impl Into<anyhow::Error>) -> StageFailure {
-        StageFailure::Failed(error.into(), self.container)
-    }
-}
-
-/// Decides. Returns `None` where there is nothing to be done.
-fn decide(state: &State, stage: Stage, given: &Arguments) -> Result<Option<Decided>, StageFailure> {
-    let spec = spec::read(&state.bundle);
-    let annotated = given.slice.request.limits_something()
-        || annotations::any(&state.annotations)
-        || spec
-            .as_ref()
-            .is_ok_and(|spec| annotations::any(&spec.annotations) || asks_by_hook(spec))
-        || spec.as_ref().is_err_and(SpecError::requests_twice);
-    let policy = policy::read(&given.paths)
-        .map_err(|error| Outcomes::of(&Policy::default(), annotated).by_host(error))?;
-    let in_dialect = |spec: &Spec| plan::is_foreign(&policy, &state.annotations, spec);
-    let annotated = annotated || spec.as_ref().is_ok_and(in_dialect);
-    let on = Outcomes::of(&policy, annotated);
-    let spec = spec.map_err(|error| on.by_container(error))?;
-    let planned = plan_for(state, &spec, &policy, given, stage).map_err(|error| {
-        match error.downcast_ref::<PlanError>() {
-            None => on.by_host(error),
-            Some(PlanError::Annotation(_) | PlanError::Dialect(_)) => on.by_container(error),
-            // A request that policy does not allow is refused whatever `on-error` says.
-            Some(_) => StageFailure::Refused(error),
-        }
-    })?;
-    Ok(planned.map(|(plan, devices)| Decided {
-        plan,
-        devices,
-        policy,
-        spec,
-        on,
-    }))
-}
-
-/// Whether any hook definition of the container, including this hook's, gives a size. Sizes that
-/// conflict count as a request, too.
-fn asks_by_hook(spec: &Spec) -> bool {
-    !matches!(hook_slices::of(spec, &HookSlice::default()), Ok(None))
-}
 
 /// The plan that a container would get, and the messages that would be reported. The plan is `None`
 /// where there is nothing to be done. Nothing is changed, and no memory is reserved.
@@ -116,8 +35,9 @@ pub(crate) fn dry_run(
     stage: Stage,
     given: &Arguments,
 ) -> Result<(Option<ContainerPlan>, Messages), StageFailure> {
-    let Some(mut decided) = decide(state, stage, given)? else {
-        return Ok((None, Messages::new()));
+    let mut lines = Messages::new();
+    let Some(mut decided) = decide(state, stage, given, &mut lines)? else {
+        return Ok((None, lines));
     };
     let on = decided.on;
     let records = records::records(&given.paths).map_err(|error| on.by_host(error))?;
@@ -132,7 +52,6 @@ pub(crate) fn dry_run(
         owner: container::owner(state, stage).ok(),
         stage,
     };
-    let mut lines = Messages::new();
     let name = &decided.plan.name;
     let admission = candidate.admit_beside(&records);
     let promised = match admission.map_err(|error| unless_host(error, on))? {
@@ -174,7 +93,7 @@ pub(crate) fn create(
     given: &Arguments,
     report: &mut Report,
 ) -> Result<(), StageFailure> {
-    let Some(decided) = decide(state, stage, given)? else {
+    let Some(decided) = decide(state, stage, given, &mut report.logged)? else {
         return Ok(());
     };
     let Decided {
@@ -237,56 +156,6 @@ pub(crate) fn create(
             run.undo();
             Err(error)
         }
-    }
-}
-
-/// The plan, if there is anything to be done, and the GPUs that it was made for.
-///
-/// # Errors
-/// When the container cannot have the slice that it requests.
-fn plan_for(
-    state: &State,
-    spec: &Spec,
-    policy: &Policy,
-    given: &Arguments,
-    stage: Stage,
-) -> anyhow::Result<Option<(ContainerPlan, Devices)>> {
-    let wanted = |devices: &Devices| {
-        plan::decide(&PlanInput {
-            state,
-            spec,
-            policy,
-            devices,
-            paths: &given.paths,
-            own: &given.slice,
-        })
-    };
-    // Errors in the container, or policy violations, can be reported without a list of GPUs.
-    let without = wanted(&Devices::none());
-    if matches!(
-        without,
-        Err(PlanError::Unannotated | PlanError::Annotation(_) | PlanError::Dialect(_))
-    ) {
-        return Ok(without.map(|_| None)?);
-    }
-    // Most containers need no GPU. An error in the list of GPUs does not affect them.
-    if policy.default.is_none() && matches!(without, Ok(Decision::Nothing(_))) {
-        return Ok(None);
-    }
-    let devices = match devices::read(&given.paths)? {
-        Some(devices) => devices,
-        None if stage == Stage::Container || given.dry_run => {
-            bail!("no list of GPUs exists (run gpuslice devices --write)")
-        }
-        None => {
-            command::list_devices(&given.paths, policy)?;
-            let made = devices::read(&given.paths)?;
-            made.context("gpuslice devices --write wrote no list of GPUs")?
-        }
-    };
-    match wanted(&devices)? {
-        Decision::Nothing(_) => Ok(None),
-        Decision::Slice(plan) => Ok(Some((*plan, devices))),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Admits and records a container, and prepares the host for it. The container is not changed.
 //! Touches: what [`super::create`] touches on the host.
 
-use super::{Decided, Run, decide};
-use crate::base::outcome::{Report, Stage, StageFailure};
+use super::Run;
+use super::decision::{Decided, decide};
+use crate::base::outcome::{Messages, Report, Stage, StageFailure};
 use crate::request::arguments::Arguments;
 use crate::request::state::State;
 use gpuslice_host::machine::process::InitProcess;
@@ -16,7 +17,7 @@ pub(crate) fn admit(
     given: &Arguments,
     owner: InitProcess,
 ) -> Result<(), StageFailure> {
-    let Some(decided) = decide(state, Stage::Runtime, given)? else {
+    let Some(decided) = decide(state, Stage::Runtime, given, &mut Messages::new())? else {
         return Ok(());
     };
     let Decided {
