@@ -5,6 +5,9 @@ use super::change;
 use super::toml_file::{find, list, parse, strings, table};
 use crate::base::hook_entry::HOOK;
 use anyhow::{Context, bail};
+use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::dialects::Dialects;
+use gpuslice_host::machine::policy;
 use std::fs;
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, value};
@@ -190,6 +193,21 @@ impl Engine {
         Ok(said)
     }
 
+    /// Returns the file that is read after the one at `own` and whose list of folders lacks `folder`.
+    /// The last list replaces the earlier ones.
+    pub(super) fn replaced_by(&self, own: &Path, folder: &str) -> anyhow::Result<Option<PathBuf>> {
+        let mut last = None;
+        for file in self.others(own)? {
+            if file.parent() != own.parent() || file.as_path() < own {
+                continue;
+            }
+            if let Some(list) = self.said_in(&file)? {
+                last = (!list.iter().any(|read| read == folder)).then_some(file);
+            }
+        }
+        Ok(last)
+    }
+
     /// Returns the folders of hooks that one file names.
     pub(super) fn said_in(&self, file: &Path) -> anyhow::Result<Option<Vec<String>>> {
         let text = change::read(file)?;
@@ -222,6 +240,30 @@ impl Engine {
         }
         Ok(files)
     }
+}
+
+/// Returns a line if the policy is about containers for which the hook does not run: those without an
+/// annotation of gpuslice.
+pub(super) fn left_out(places: &HostPaths) -> anyhow::Result<Option<String>> {
+    let policy = policy::read(places)?;
+    let rules = [
+        ("[default]", policy.default.is_some()),
+        ("deny-unannotated", policy.deny_unannotated),
+        ("[dialects]", policy.dialects != Dialects::default()),
+    ];
+    let rules: Vec<&str> = rules
+        .into_iter()
+        .filter(|(_, is_set)| *is_set)
+        .map(|(name, _)| name)
+        .collect();
+    let is_any = !rules.is_empty();
+    Ok(is_any.then(|| {
+        format!(
+            "the hook runs only for containers with an annotation of gpuslice, so the policy's {} does \
+             not apply to others: add --always",
+            rules.join(", ")
+        )
+    }))
 }
 
 #[cfg(test)]

@@ -214,3 +214,29 @@ fn the_default_of_nvidias_runtime_is_not_taken_away() {
         assert!(engine.file(&own, &BY_HOOKS).is_ok());
     }
 }
+
+#[test]
+fn a_later_file_that_replaces_the_list_is_named() {
+    let later = "[crio.runtime]\nhooks_dir = [\"/theirs\"]\n";
+    let (_place, own) = place(&CRIO, &[("crio.conf.d/99-z.conf", later)]);
+    let named = CRIO.replaced_by(&own, HOOKS_D).unwrap();
+    assert_eq!(named, Some(own.with_file_name("99-z.conf")));
+    assert_eq!(CRIO.replaced_by(&own, "/theirs").unwrap(), None);
+    let (_place, own) = place(&CRIO, &[("crio.conf.d/10.conf", later)]);
+    assert_eq!(CRIO.replaced_by(&own, HOOKS_D).unwrap(), None);
+}
+
+#[test]
+fn a_policy_for_containers_that_the_hook_does_not_see_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let paths = HostPaths::below(place.path());
+    assert_eq!(left_out(&paths).unwrap(), None);
+    fs::create_dir_all(place.path().join("etc/gpuslice")).unwrap();
+    let policy = "deny-unannotated = true\n[dialects]\nkai = true\n";
+    fs::write(place.path().join("etc/gpuslice/config.toml"), policy).unwrap();
+    assert_eq!(
+        left_out(&paths).unwrap().unwrap(),
+        "the hook runs only for containers with an annotation of gpuslice, so the \
+         policy's deny-unannotated, [dialects] does not apply to others: add --always"
+    );
+}

@@ -214,7 +214,12 @@ impl Host<'_> {
             return Vec::new();
         };
         if let Ok(Some(said)) = engine.said_in(&own) {
-            folders = said;
+            // A list of a later file is in `folders` already.
+            let is_last = |folder: &String| matches!(engine.replaced_by(&own, folder), Ok(None));
+            folders = match said.iter().all(is_last) {
+                true => said,
+                false => folders,
+            };
         }
         let files = folders.iter().flat_map(|folder| self.hook_files(folder));
         let mut found = Vec::new();

@@ -23,6 +23,7 @@ use crate::commands::devices;
 use anyhow::{Context, bail};
 use change::outcome::Outcome;
 use change::{Change, Files};
+use gpuslice_host::base::paths::HostPaths;
 pub(crate) use options::Args;
 use options::{Configure, Engine, Verb, Way};
 use std::path::{Path, PathBuf};
@@ -317,6 +318,18 @@ impl Configure {
                 .map(|file| format!("annotated containers still get slices, by {file}: remove it"))
                 .collect());
         }
+        let folder = std::path::absolute(&self.hooks_dir)?;
+        if way == Way::Hooks
+            && let Some(file) = engine.replaced_by(&path, &folder.to_string_lossy())?
+        {
+            return Ok(vec![format!(
+                "no container gets a slice: {} is read later, and its hooks_dir replaces that of {} \
+                 (add {} to it)",
+                file.display(),
+                path.display(),
+                folder.display()
+            )]);
+        }
         let what = match (way, self.set_as_default) {
             (Way::Hooks, _) | (_, true) => "every container with",
             (Way::Runtime, false) if engine.name == drop_in::CRIO.name => {
@@ -324,9 +337,11 @@ impl Configure {
             }
             (Way::Runtime, false) => "a container of --runtime gpuslice with",
         };
-        Ok(vec![format!(
-            "{what} annotation gpuslice.io/memory gets a slice"
-        )])
+        let mut results = vec![format!("{what} annotation gpuslice.io/memory gets a slice")];
+        if way == Way::Hooks && !self.always {
+            results.extend(drop_in::left_out(&HostPaths::default())?);
+        }
+        Ok(results)
     }
 }
 
