@@ -125,7 +125,7 @@ fn a_mistyped_name_of_a_container_is_logged_if_the_container_has_a_gpu() {
     for (minor, line) in [
         (
             0,
-            "server: its annotations name other containers, and its GPU has no limit\n",
+            "server: its annotations name other containers or GPUs, and its GPU has no limit\n",
         ),
         (255, ""),
     ] {

@@ -6,6 +6,7 @@ use crate::base::outcome::{Messages, Stage, StageFailure};
 use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
 use crate::request::annotations;
 use crate::request::arguments::Arguments;
+use crate::request::dialects;
 use crate::request::hook_slices::{self, HookSlice};
 use crate::request::identity::Identity;
 use crate::request::spec::{self, Spec};
@@ -88,13 +89,16 @@ pub(super) fn decide(
             Some(_) => StageFailure::Refused(error),
         }
     })?;
-    let by_annotations =
-        annotations::any(&state.annotations) || annotations::any(&spec.annotations);
+    let is_request = |key: &String| {
+        key.starts_with(annotations::PREFIX) || dialects::is_annotation(key, policy.dialects)
+    };
+    let mut keys = state.annotations.keys().chain(spec.annotations.keys());
+    let by_annotations = keys.any(is_request);
     if planned.is_none() && by_annotations && visible_gpus::has_any(&spec) {
         let mut annotations = state.annotations.clone();
         annotations.extend(spec.annotations.clone());
         let who = Identity::of(&state.id, &annotations);
-        let line = "its annotations name other containers, and its GPU has no limit";
+        let line = "its annotations name other containers or GPUs, and its GPU has no limit";
         logged.push(format!("{}: {line}", who.title()));
     }
     Ok(planned.map(|(plan, devices)| Decided {
