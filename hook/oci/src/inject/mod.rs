@@ -180,6 +180,7 @@ pub(crate) fn inject(
         folder,
         library: format!("{at}/libgpuslice.so"),
         own: own.as_fd(),
+        may_be_layered: there,
     };
     let listed = list.put(&root, &mut attached, crash_points)?;
     masked::check(&root, at, target.masked)?;
@@ -228,18 +229,6 @@ fn slice_in_dev(text: &str) -> String {
     slice.to_json()
 }
 
-/// Whether a list is the one that we have mounted: the file itself, or a copy in a read-only layer.
-fn is_listed(found: BorrowedFd<'_>, own: BorrowedFd<'_>, library: &str) -> io::Result<bool> {
-    if root::same(found, own)? {
-        return Ok(true);
-    }
-    if !root::is_regular(found)? || !fstatvfs(found)?.flags().contains(FsFlags::ST_RDONLY) {
-        return Ok(false);
-    }
-    let text = read::whole(root::reopen(found)?, preload::CAP)?;
-    Ok(text.starts_with(format!("{library}\n").as_bytes()))
-}
-
 fn is_attached(place: BorrowedFd<'_>, own: BorrowedFd<'_>) -> Result<bool, InjectError> {
     root::same(place, own).map_err(inside("look at /.gpuslice"))
 }
@@ -277,6 +266,8 @@ struct List<'a> {
     folder: File,
     library: String,
     own: BorrowedFd<'a>,
+    /// Whether an earlier hook may have put the list into a layer over /etc.
+    may_be_layered: bool,
 }
 
 /// The place that the list is mounted on.
@@ -309,7 +300,7 @@ impl List<'_> {
                 return Ok(false);
             }
         };
-        let listed = is_listed(point.as_fd(), self.mount.as_fd(), &self.library);
+        let listed = self.is_listed(point.as_fd());
         if listed.map_err(inside("look at /etc/ld.so.preload"))? {
             return Ok(true);
         }
@@ -320,6 +311,13 @@ impl List<'_> {
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
         attached.0.push(self.mount);
         Ok(false)
+    }
+
+    /// Whether a list is the one that an earlier hook has put there: the file itself, or the same
+    /// file in a layer. The text proves nothing, because a volume can have it, too.
+    fn is_listed(&self, found: BorrowedFd<'_>) -> io::Result<bool> {
+        let own = self.mount.as_fd();
+        Ok(root::same(found, own)? || self.may_be_layered && read_only::is_in_layer(found, own)?)
     }
 
     fn write(&self, existing: &[u8], crash_points: &CrashPoints) -> Result<(), InjectError> {

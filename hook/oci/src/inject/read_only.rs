@@ -6,7 +6,8 @@ use super::mount_table::topmost;
 use super::root::{ContainerRoot, stands};
 use gpuslice_host::base::{read, sys};
 use nix::mount::{MntFlags, umount2};
-use nix::sys::stat::fstat;
+use nix::sys::stat::{FileStat, fstat};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,6 +56,22 @@ pub(super) fn layer_over(folder: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::R
         let _ = umount2(place.as_str(), MntFlags::MNT_DETACH);
     }
     carried.map(|()| layer)
+}
+
+/// Whether a file is the one of `upper` that a layer shows. An overlay reports the owner, the length
+/// and the times of the file below. No user can set the time of a file's last change.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn is_in_layer(found: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::Result<bool> {
+    if fstatfs(found)?.filesystem_type() != OVERLAYFS_SUPER_MAGIC {
+        return Ok(false);
+    }
+    let facts = |file: &FileStat| {
+        let changed = (file.st_ctime, file.st_ctime_nsec);
+        (file.st_mode, file.st_uid, file.st_size, changed)
+    };
+    Ok(facts(&fstat(found)?) == facts(&fstat(upper)?))
 }
 
 /// Copies of the mounts below a folder, by their paths relative to it.

@@ -145,6 +145,30 @@ fn a_volume_at_etc_is_never_written_to() {
     assert_eq!(listed.len(), 1, "{listed:?}");
 }
 
+/// Whoever can write to such a volume elsewhere could empty the list after the start.
+#[test]
+fn a_read_only_volume_with_our_line_is_not_taken_for_our_list() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let volume = host.path("volume");
+    let container = host.container("c1");
+    let list = container.rootfs().join("etc/ld.so.preload");
+    fs::write(&list, "").unwrap();
+    fs::write(&volume, "/.gpuslice/libgpuslice.so\n").unwrap();
+    let (from, to) = (volume.display(), list.display());
+    let script = format!("mount --bind {from} {to}; mount -o remount,bind,ro {to}");
+    let said = container.run_inside(&["sh", "-c", &script]);
+    assert!(said.status.success(), "{said:?}");
+    container.is_given_its_slice();
+    // The next stage finds the list in place.
+    let again = container.hook(&["prestart"]);
+    assert!(again.status.success(), "{again:?}");
+    fs::write(&volume, "").unwrap();
+    assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
+}
+
 #[test]
 fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
     if !is_root() {
