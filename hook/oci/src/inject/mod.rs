@@ -3,6 +3,7 @@
 //! Law: nothing of the image is executed or mounted, and no link in it leads out of it. A failure
 //! leaves nothing attached.
 
+mod changes;
 pub(crate) mod image;
 mod masked;
 mod mount_table;
@@ -12,22 +13,23 @@ mod read_only;
 pub(crate) mod reason;
 pub(crate) mod root;
 pub(crate) mod sources;
+mod volumes;
 
 use crate::base::crash_points::CrashPoints;
 use crate::inject::image::{Needs, Unsuited};
 use crate::plan;
+use changes::{Attached, Step};
 use gpuslice_config::slice;
 use gpuslice_host::base::paths::{MOUNT, PRELOAD};
 use gpuslice_host::base::read;
 use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid};
-use root::{ContainerRoot, Folder};
+use root::{ContainerRoot, Found};
 use sources::Sources;
 use std::fs::File;
 use std::io::{self, Write};
@@ -83,6 +85,9 @@ pub(crate) enum InjectError {
          volumes (create an empty file of that name in it)"
     )]
     Volume,
+    /// A volume is mounted where the slice belongs.
+    #[error("the container has a volume at {0}, where its slice belongs (mount it elsewhere)")]
+    Taken(&'static str),
     /// The runtime would hide the slice again.
     #[error(
         "the container's mask {0} hides its slice, or may by a link (remove it from maskedPaths)"
@@ -114,18 +119,6 @@ pub(crate) struct Injection<'a> {
     pub(crate) slice: &'a str,
     /// The paths that the runtime masks after the hooks.
     pub(crate) masked: &'a [PathBuf],
-}
-
-/// Attached mounts; they are detached again unless all of them succeed.
-struct Attached(Vec<OwnedFd>);
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        for mount in self.0.iter().rev() {
-            let path = sys::descriptor_path(mount);
-            let _ = umount2(path.as_str(), MntFlags::MNT_DETACH);
-        }
-    }
 }
 
 /// Injects the slice. The process stays in the container's mount namespace, even after an error.
@@ -170,10 +163,10 @@ pub(crate) fn inject(
         let written = rewrite(&folder, "slice.json", slice_in_dev(target.slice).as_bytes());
         written.map_err(inside("write slice.json"))?;
     }
-    let there = is_attached(place.as_fd(), own.as_fd())?;
+    let there = is_attached(&place, at, own.as_fd())?;
     let own = match there {
-        true => place,
-        false => attach_own(own, below, place.as_fd(), &mut attached, crash_points)?,
+        true => place.fd,
+        false => attach_own(own, below, place.fd.as_fd(), &mut attached, crash_points)?,
     };
     let list = List {
         mount: preload,
@@ -200,7 +193,7 @@ const IN_ROOT: &str = "/.gpuslice";
 const IN_DEV: &str = "/dev/gpuslice";
 
 /// The folder that the slice is mounted on, and its name in the container.
-fn place(root: &ContainerRoot, hosts_dev: u64) -> Result<(OwnedFd, &'static str), InjectError> {
+fn place(root: &ContainerRoot, hosts_dev: u64) -> Result<(Found, &'static str), InjectError> {
     match root.plain_folder(root.fd(), MOUNT) {
         Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
             let place = read_only::folder_in_dev(root, "gpuslice", hosts_dev);
@@ -229,8 +222,14 @@ fn slice_in_dev(text: &str) -> String {
     slice.to_json()
 }
 
-fn is_attached(place: BorrowedFd<'_>, own: BorrowedFd<'_>) -> Result<bool, InjectError> {
-    root::same(place, own).map_err(inside("look at /.gpuslice"))
+/// Whether our folder is mounted at its place. Nothing is mounted on a volume there: another
+/// container can remove the volume's folder, and the mount with it.
+fn is_attached(place: &Found, at: &'static str, own: BorrowedFd<'_>) -> Result<bool, InjectError> {
+    let there = root::same(place.fd.as_fd(), own).map_err(inside("look at /.gpuslice"))?;
+    match place.foreign && !there {
+        true => Err(InjectError::Taken(at)),
+        false => Ok(there),
+    }
 }
 
 /// Mounts the slice's folder, and its files inside it. Returns the root of that mount.
@@ -243,12 +242,12 @@ fn attach_own(
 ) -> Result<OwnedFd, InjectError> {
     sys::attach(own.as_fd(), place).map_err(inside("mount /.gpuslice"))?;
     let at = own.try_clone().map_err(inside("mount /.gpuslice"))?;
-    attached.0.push(own);
+    attached.0.push(Step::Attached(own));
     crash_points.reached("attached");
     for (name, mount) in below {
         let done = sys::attach_at(mount.as_fd(), at.as_fd(), &name);
         done.map_err(inside("mount the files of /.gpuslice"))?;
-        attached.0.push(mount);
+        attached.0.push(Step::Attached(mount));
     }
     crash_points.reached("submounts");
     Ok(at)
@@ -273,7 +272,7 @@ struct List<'a> {
 /// The place that the list is mounted on.
 enum Point {
     /// A regular file.
-    File(OwnedFd),
+    File(Found),
     /// There is no list, and its folder is read-only.
     Nothing,
 }
@@ -294,22 +293,25 @@ impl List<'_> {
                 let upper = root::stands(self.own, "etc").map_err(io::Error::from);
                 let layer =
                     upper.and_then(|upper| read_only::layer_over(etc.fd.as_fd(), upper.as_fd()));
-                attached
-                    .0
-                    .push(layer.map_err(inside("mount a layer over /etc"))?);
+                let layer = layer.map_err(inside("mount a layer over /etc"))?;
+                attached.0.push(Step::Attached(layer));
                 return Ok(false);
             }
         };
-        let listed = self.is_listed(point.as_fd());
+        let listed = self.is_listed(point.fd.as_fd());
         if listed.map_err(inside("look at /etc/ld.so.preload"))? {
             return Ok(true);
         }
-        let existing = existing(point.as_fd());
+        let existing = existing(point.fd.as_fd());
         let existing = existing.map_err(inside("read the image's /etc/ld.so.preload"))?;
         self.write(&existing, crash_points)?;
-        let mounted = sys::attach(self.mount.as_fd(), point.as_fd());
+        let point = match point.foreign {
+            true => volumes::set_aside(point, &etc, self.own, attached)?,
+            false => point,
+        };
+        let mounted = sys::attach(self.mount.as_fd(), point.fd.as_fd());
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
-        attached.0.push(self.mount);
+        attached.0.push(Step::Attached(self.mount));
         Ok(false)
     }
 
@@ -342,8 +344,8 @@ fn existing(point: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 }
 
 /// The mount point of the list. It is created where it is missing, but never in a volume.
-fn point(root: &ContainerRoot, etc: &Folder) -> Result<Point, InjectError> {
-    let found = match root::stands(etc.fd.as_fd(), LIST) {
+fn point(root: &ContainerRoot, etc: &Found) -> Result<Point, InjectError> {
+    let found = match root::found(etc.fd.as_fd(), LIST) {
         Err(Errno::ENOENT) if etc.foreign => {
             let flags = fstatvfs(&etc.fd).map_err(|error| inside("look at /etc")(error.into()))?;
             return match flags.flags().contains(FsFlags::ST_RDONLY) {
@@ -355,7 +357,7 @@ fn point(root: &ContainerRoot, etc: &Folder) -> Result<Point, InjectError> {
             Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Ok(Point::Nothing),
             made => {
                 made.map_err(inside("make /etc/ld.so.preload"))?;
-                root::stands(etc.fd.as_fd(), LIST)
+                root::found(etc.fd.as_fd(), LIST)
             }
         },
         found => found,
@@ -364,7 +366,7 @@ fn point(root: &ContainerRoot, etc: &Folder) -> Result<Point, InjectError> {
         Err(Errno::ELOOP) => return Err(InjectError::NotAFile),
         found => found.map_err(|error| inside("open /etc/ld.so.preload")(error.into()))?,
     };
-    let regular = root::is_regular(found.as_fd());
+    let regular = root::is_regular(found.fd.as_fd());
     match regular.map_err(inside("look at /etc/ld.so.preload"))? {
         true => Ok(Point::File(found)),
         false => Err(InjectError::NotAFile),

@@ -1,8 +1,9 @@
 //! Mounts a slice's meminfo page over `/proc/meminfo`.
 //! Touches: the container's /proc.
 
+use super::changes::{Attached, Step};
 use super::root::{self, ContainerRoot};
-use super::{Attached, InjectError, inside};
+use super::{InjectError, inside};
 use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -40,6 +41,6 @@ pub(super) fn attach(
     }
     let mounted: io::Result<()> = sys::attach(page.as_fd(), place.as_fd());
     mounted.map_err(failed())?;
-    attached.0.push(page);
+    attached.0.push(Step::Attached(page));
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Touches: the container's mount namespace, by descriptors alone.
 
 use super::mount_table::topmost;
-use super::root::{ContainerRoot, stands};
+use super::root::{ContainerRoot, Found, stands};
 use gpuslice_host::base::{read, sys};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{FileStat, fstat};
@@ -20,11 +20,7 @@ const TABLE: usize = 4 << 20;
 ///
 /// # Errors
 /// When it is the host's own /dev, or read-only as well.
-pub(super) fn folder_in_dev(
-    root: &ContainerRoot,
-    name: &str,
-    hosts_dev: u64,
-) -> io::Result<OwnedFd> {
+pub(super) fn folder_in_dev(root: &ContainerRoot, name: &str, hosts_dev: u64) -> io::Result<Found> {
     let dev = root.folder("dev")?;
     if fstat(&dev.fd)?.st_dev == hosts_dev {
         return Err(io::Error::other(

@@ -53,14 +53,14 @@ impl Reason {
             source,
         })?;
         let (place, at) = place(&root, target.hosts_dev)?;
-        if is_attached(place.as_fd(), self.0.as_fd())? {
+        if is_attached(&place, at, self.0.as_fd())? {
             return Ok(());
         }
         let doing = match at {
             IN_DEV => "mount /dev/gpuslice",
             _ => "mount /.gpuslice",
         };
-        sys::attach(self.0.as_fd(), place.as_fd()).map_err(inside(doing))
+        sys::attach(self.0.as_fd(), place.fd.as_fd()).map_err(inside(doing))
     }
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct ContainerRoot {
     mapped: Option<(Uid, Gid)>,
 }
 
-/// A folder in the container.
+/// A folder or a file in the container.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct Found {
     pub(crate) fd: OwnedFd,
     /// Whether its path crosses a mount: a volume, which may be the host's.
     pub(crate) foreign: bool,
@@ -75,8 +75,7 @@ impl ContainerRoot {
     }
 
     fn resolve(&self, path: &str, flags: OFlag, more: ResolveFlag) -> Result<OwnedFd, Errno> {
-        let inside = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        open2(self.fd.as_fd(), Path::new(path), flags, inside | more)
+        open2(self.fd.as_fd(), Path::new(path), flags, inside() | more)
     }
 
     /// Finds the file that a path leads to, without opening it. Links are followed inside the
@@ -116,22 +115,15 @@ impl ContainerRoot {
     ///
     /// # Errors
     /// When it is not a folder, or cannot be created: EROFS where the file system is read-only.
-    pub(crate) fn folder(&self, name: &str) -> io::Result<Folder> {
+    pub(crate) fn folder(&self, name: &str) -> io::Result<Found> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let mut made = false;
-        loop {
-            match self.resolve(name, flags, ResolveFlag::RESOLVE_NO_XDEV) {
-                Ok(fd) => return Ok(Folder { fd, foreign: false }),
-                Err(Errno::EXDEV) => {
-                    let fd = self.resolve(name, flags, ResolveFlag::empty())?;
-                    return Ok(Folder { fd, foreign: true });
-                }
-                Err(Errno::ENOENT) if !made => {
-                    self.make_folder(self.fd.as_fd(), name)?;
-                    made = true;
-                }
-                Err(error) => return Err(error.into()),
+        let open = || find(self.fd.as_fd(), name, flags, inside());
+        match open() {
+            Err(Errno::ENOENT) => {
+                self.make_folder(self.fd.as_fd(), name)?;
+                Ok(open()?)
             }
+            opened => Ok(opened?),
         }
     }
 
@@ -139,9 +131,9 @@ impl ContainerRoot {
     ///
     /// # Errors
     /// When it is a link or something else, or cannot be created.
-    pub(crate) fn plain_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    pub(crate) fn plain_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<Found> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-        let open = || open2(at, Path::new(name), flags, leaf());
+        let open = || find(at, name, flags, leaf());
         match open() {
             Err(Errno::ENOENT) => {
                 self.make_folder(at, name)?;
@@ -220,6 +212,11 @@ impl ContainerRoot {
     }
 }
 
+/// Flags to resolve a path inside the container's root.
+fn inside() -> ResolveFlag {
+    ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS
+}
+
 /// Flags to resolve the last component of a path, which must not be a link.
 fn leaf() -> ResolveFlag {
     ResolveFlag::RESOLVE_BENEATH
@@ -233,6 +230,34 @@ fn leaf() -> ResolveFlag {
 /// When there is no such file, or it is a link.
 pub(crate) fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
     open2(at, name.as_ref(), OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
+}
+
+/// Like [`stands`], but also reports whether the file is a mount.
+///
+/// # Errors
+/// When there is no such file, or it is a link.
+pub(super) fn found(at: BorrowedFd<'_>, name: &str) -> Result<Found, Errno> {
+    find(at, name, OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
+}
+
+/// Resolves a path without crossing a mount, and only then across mounts.
+fn find(
+    at: BorrowedFd<'_>,
+    name: &str,
+    flags: OFlag,
+    resolve: ResolveFlag,
+) -> Result<Found, Errno> {
+    let name = Path::new(name);
+    match open2(at, name, flags, resolve | ResolveFlag::RESOLVE_NO_XDEV) {
+        Err(Errno::EXDEV) => Ok(Found {
+            fd: open2(at, name, flags, resolve)?,
+            foreign: true,
+        }),
+        opened => Ok(Found {
+            fd: opened?,
+            foreign: false,
+        }),
+    }
 }
 
 /// Opens the file of an `O_PATH` descriptor if it is regular. It is always that inode, even if its

@@ -169,6 +169,79 @@ fn a_read_only_volume_with_our_line_is_not_taken_for_our_list() {
     assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
 }
 
+/// Mounts a file of the host's over the container's list.
+fn with_volume_as_list(container: &Container<'_>, volume: &std::path::Path) {
+    let list = container.rootfs().join("etc/ld.so.preload");
+    fs::write(&list, "").unwrap();
+    let (from, to) = (volume.display().to_string(), list.display().to_string());
+    let said = container.run_inside(&["mount", "--bind", &from, &to]);
+    assert!(said.status.success(), "{said:?}");
+}
+
+/// The kernel detaches the mounts on a file that is removed from another mount namespace.
+#[test]
+fn a_volume_at_the_list_that_another_container_removes_leaves_the_list() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let volume = host.path("volume");
+    fs::write(&volume, "/usr/lib/libjemalloc.so\n").unwrap();
+    let container = host.container("c1");
+    with_volume_as_list(&container, &volume);
+    for stage in ["createRuntime", "prestart"] {
+        let said = container.hook(&[stage]);
+        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+    }
+    fs::remove_file(&volume).unwrap();
+    assert_eq!(
+        container.list(),
+        "/.gpuslice/libgpuslice.so\n/usr/lib/libjemalloc.so\n"
+    );
+}
+
+#[test]
+fn a_container_that_is_refused_has_its_volume_at_the_list_again() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let volume = host.path("volume");
+    fs::write(&volume, "/usr/lib/libjemalloc.so\n").unwrap();
+    let container = host.container("c1");
+    with_volume_as_list(&container, &volume);
+    let spec = serde_json::json!({
+        "root": {"path": "rootfs"}, "annotations": {"gpuslice.io/memory": "8GiB"},
+        "linux": {"maskedPaths": ["/etc"]},
+    });
+    fs::write(container.bundle.join("config.json"), spec.to_string()).unwrap();
+    let said = container.is_refused();
+    assert!(said.contains("mask /etc hides its slice"), "{said}");
+    assert_eq!(container.list(), "/usr/lib/libjemalloc.so\n");
+}
+
+/// Another container could remove the volume's folder, and the slice with it.
+#[test]
+fn a_volume_where_the_slice_belongs_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let volume = host.path("volume");
+    fs::create_dir(&volume).unwrap();
+    let container = host.container("c1");
+    let place = container.rootfs().join(".gpuslice");
+    fs::create_dir(&place).unwrap();
+    let (from, to) = (volume.display().to_string(), place.display().to_string());
+    let said = container.run_inside(&["mount", "--bind", &from, &to]);
+    assert!(said.status.success(), "{said:?}");
+    let said = container.is_refused();
+    assert!(
+        said.contains("the container has a volume at /.gpuslice, where its slice belongs"),
+        "{said}"
+    );
+}
+
 #[test]
 fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
     if !is_root() {

@@ -200,6 +200,60 @@ fn a_root_whose_file_system_is_read_only_gets_its_slice() {
     }
 }
 
+/// The volume is moved away before the runtime makes it read-only.
+#[test]
+fn a_volume_at_the_list_stays_with_the_container_and_the_slice_is_listed() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let library = "/lib/x86_64-linux-gnu/libacl.so.1";
+    for (binary, stage, users) in [
+        ("runc", "createRuntime", false),
+        ("runc", "createRuntime", true),
+        ("runc", "createContainer", false),
+        ("crun", "createRuntime", false),
+        ("crun", "createRuntime", true),
+        ("crun", "createContainer", false),
+    ] {
+        for how in ["rw", "ro"] {
+            let case = format!("{binary} {stage} {users} {how}");
+            host.sh(&format!(
+                "mkdir -p /run/volume && echo {library} > /run/volume/list"
+            ))
+            .ok();
+            let mut oci = Oci::new(&host, binary, stage);
+            let mut spec = Spec::new("volume").memory("2GiB");
+            spec.user_namespace = users;
+            let mut config = oci.config(&spec);
+            config["mounts"]
+                .as_array_mut()
+                .expect("mounts")
+                .push(json!({
+                    "destination": "/etc/ld.so.preload", "type": "bind",
+                    "source": "/run/volume/list", "options": ["rbind", how],
+                }));
+            oci.prepare_as(&spec, &config);
+            // With shifted ids a runtime may lack the right to create mount points.
+            let root = format!("{}/rootfs", Oci::bundle("volume"));
+            host.sh(&format!("touch {root}/etc/ld.so.preload")).ok();
+            let done = oci.run("volume");
+            assert_eq!(done.code, 0, "{case}: {done:?}");
+            // Another container of the pod removes the file of the volume.
+            host.sh("rm /run/volume/list").ok();
+            let list = oci.exec("volume", &["cat", "/etc/ld.so.preload"]).ok();
+            let words: Vec<&str> = list.split_whitespace().collect();
+            assert_eq!(words, ["/.gpuslice/libgpuslice.so", library], "{case}");
+            assert_sliced(&oci, "volume", 2 * GIB);
+            let script = "echo x > /.gpuslice/etc/ld.so.preload";
+            let wrote = oci.exec("volume", &["sh", "-c", script]);
+            assert_eq!(wrote.code == 0, how == "rw" && !users, "{case}: {wrote:?}");
+            oci.remove("volume");
+            assert_nothing_left(&host);
+        }
+    }
+}
+
 #[test]
 fn a_container_with_other_ids_gets_its_slice_from_the_stages_outside_it() {
     if !ready() {
