@@ -60,3 +60,23 @@ fn a_container_of_musl_is_named_with_the_reason_of_the_hook() {
     assert!(done.out.contains("musl"), "{done:?}");
     oci.remove(&id);
 }
+
+/// The list is mounted on a file in /etc, and a link at /etc can be replaced.
+#[test]
+fn an_etc_that_root_of_the_container_has_replaced_is_named() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    oci.prepare(&Spec::new("moved").memory("2GiB"));
+    let root = format!("{}/rootfs", Oci::bundle("moved"));
+    let link = "mv etc usr/etc && ln -s usr/etc etc";
+    host.sh(&format!("cd {root} && {link}")).ok();
+    oci.run("moved").ok();
+    let attack = "rm /etc; cp -a /usr/etc /e; rm /e/ld.so.preload; mv /e /etc";
+    oci.exec("moved", &["sh", "-c", attack]).ok();
+    let done = host.run("gpuslice", &["doctor", "moved", "--json"]);
+    assert!(done.out.contains("ld-so-preload-edited"), "{done:?}");
+    oci.remove("moved");
+}

@@ -40,6 +40,7 @@ const ATTACKS: &[&str] = &[
     "ln -sf /tmp/x /etc/ld.so.preload",
     "busybox umount /etc/ld.so.preload",
     "busybox mount --bind /tmp/x /etc/ld.so.preload",
+    // An overlay refuses it. LIMITS.md names the file systems that do not.
     "mv /etc /etc.gone",
     "busybox mknod /.gpuslice/x b 8 0",
     "truncate -s 0 /.gpuslice/meminfo",
