@@ -88,6 +88,12 @@ pub(crate) enum InjectError {
     /// A volume is mounted where the slice belongs.
     #[error("the container has a volume at {0}, where its slice belongs (mount it elsewhere)")]
     Taken(&'static str),
+    /// The loader's list would appear on the host, too.
+    #[error(
+        "the container shares its /etc with the host (rshared), so gpuslice's mount there would \
+         appear on the host (mount it rslave)"
+    )]
+    Shared,
     /// The runtime would hide the slice again.
     #[error(
         "the container's mask {0} hides its slice, or may by a link (remove it from maskedPaths)"
@@ -289,6 +295,7 @@ impl List<'_> {
         let point = match point(root, &etc)? {
             Point::File(point) => point,
             Point::Nothing => {
+                volumes::check(etc.fd.as_fd(), etc.foreign)?;
                 self.write(b"", crash_points)?;
                 let upper = root::stands(self.own, "etc").map_err(io::Error::from);
                 let layer =
@@ -309,6 +316,7 @@ impl List<'_> {
             true => volumes::set_aside(point, &etc, self.own, attached)?,
             false => point,
         };
+        volumes::check(point.fd.as_fd(), etc.foreign || point.foreign)?;
         let mounted = sys::attach(self.mount.as_fd(), point.fd.as_fd());
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
         attached.0.push(Step::Attached(self.mount));

@@ -1,9 +1,27 @@
-//! Reads a mount table, as /proc/PID/mountinfo shows it.
+//! Parses a mount table, as /proc/PID/mountinfo shows it.
 //! Touches: its arguments.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// The bytes that are read of a mount table.
+pub(super) const CAP: usize = 4 << 20;
+
+/// Whether the mount of an open file is in a peer group, by the table and by the descriptor's
+/// /proc/PID/fdinfo. Returns `None` if the table does not have the mount.
+pub(super) fn is_shared(table: &[u8], descriptor: &[u8]) -> Option<bool> {
+    let mut facts = descriptor.split(|byte| *byte == b'\n');
+    let id = facts.find_map(|line| line.strip_prefix(b"mnt_id:"))?;
+    let id = id.trim_ascii();
+    let mut mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut words = line.split(|byte| *byte == b' ');
+        (words.next()? == id).then_some(words)
+    });
+    // Options of the mount come first, and the propagation ends with a dash.
+    let mut propagation = mounts.next()?.skip(5).take_while(|word| *word != b"-");
+    Some(propagation.any(|word| word.starts_with(b"shared:")))
+}
 
 /// The topmost mount points below a place, relative to it.
 pub(super) fn topmost(table: &[u8], place: &Path) -> Vec<PathBuf> {
@@ -68,6 +86,24 @@ mod tests {
             topmost(b"garbage\n\n", Path::new("/")),
             Vec::<PathBuf>::new()
         );
+    }
+
+    #[test]
+    fn a_mount_is_shared_if_its_optional_fields_have_a_peer_group() {
+        let table = b"21 1 8:1 / / rw shared:1 - ext4 /dev/sda rw\n\
+            22 21 0:5 / /etc rw,relatime shared:2 master:1 - tmpfs t rw\n\
+            221 21 0:6 / /shared:3 rw master:1 - tmpfs t rw\n\
+            23 21 0:7 / /run rw - tmpfs shared:4 rw\n";
+        let shared = |id: &str| {
+            let facts = format!("pos:\t0\nflags:\t012000000\nmnt_id:\t{id}\nino:\t21\n");
+            is_shared(table, facts.as_bytes())
+        };
+        assert_eq!(shared("21"), Some(true));
+        assert_eq!(shared("22"), Some(true));
+        assert_eq!(shared("221"), Some(false));
+        assert_eq!(shared("23"), Some(false));
+        assert_eq!(shared("2"), None);
+        assert_eq!(is_shared(table, b""), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! layer over /etc.
 //! Touches: the container's mount namespace, by descriptors alone.
 
-use super::mount_table::topmost;
+use super::mount_table::{self, topmost};
 use super::root::{ContainerRoot, Found, stands};
 use gpuslice_host::base::{read, sys};
 use nix::mount::{MntFlags, umount2};
@@ -12,9 +12,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-/// The bytes that are read of a mount table.
-const TABLE: usize = 4 << 20;
 
 /// Creates our folder in the container's /dev, which is a file system of the runtime's.
 ///
@@ -73,7 +70,7 @@ pub(super) fn is_in_layer(found: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::R
 /// Copies of the mounts below a folder, by their paths relative to it.
 fn mounts_below(folder: BorrowedFd<'_>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
     let place = std::fs::read_link(sys::descriptor_path(folder))?;
-    let table = read::file(Path::new("/proc/self/mountinfo"), TABLE)?;
+    let table = read::file(Path::new("/proc/self/mountinfo"), mount_table::CAP)?;
     let mut below = Vec::new();
     for path in topmost(&table, &place) {
         let point = stands(folder, &path)?;

@@ -1,13 +1,16 @@
-//! Volumes of a container at the places of the slice. Other containers may have them, too.
+//! Volumes of a container at the places of the slice. Other containers, or the host, may have them
+//! too.
 //! Touches: the container's mount namespace, by descriptors alone.
 
 use super::changes::{Attached, Step};
+use super::mount_table::{CAP, is_shared};
 use super::root::{self, Found};
 use super::{InjectError, LIST, inside};
 use gpuslice_host::base::paths::PRELOAD;
-use gpuslice_host::base::sys;
+use gpuslice_host::base::{read, sys};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 
 /// Moves a volume away from the place of the loader's list, and returns the file below it. Another
 /// container can remove the file of a volume, and the kernel then removes every mount on that file.
@@ -33,4 +36,25 @@ pub(super) fn set_aside(
     let volume = volume.fd;
     attached.0.push(Step::Moved { volume, from });
     Ok(below)
+}
+
+/// Checks that a mount on a file or folder of a volume stays in the container: if the container
+/// shares the mounts of the volume with the host, the host's programs would get the list as well.
+///
+/// # Errors
+/// [`InjectError::Shared`] if the volume's mounts are shared.
+pub(super) fn check(place: BorrowedFd<'_>, is_volume: bool) -> Result<(), InjectError> {
+    match is_volume && is_in_peer_group(place).map_err(inside("look at the mount of /etc"))? {
+        true => Err(InjectError::Shared),
+        false => Ok(()),
+    }
+}
+
+/// Whether the mount of a file is in a peer group.
+fn is_in_peer_group(place: BorrowedFd<'_>) -> io::Result<bool> {
+    let facts = format!("/proc/self/fdinfo/{}", place.as_raw_fd());
+    let facts = read::file(Path::new(&facts), CAP)?;
+    let table = read::file(Path::new("/proc/self/mountinfo"), CAP)?;
+    let missing = || io::Error::from(io::ErrorKind::InvalidData);
+    is_shared(&table, &facts).ok_or_else(missing)
 }

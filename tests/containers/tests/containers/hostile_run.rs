@@ -114,6 +114,61 @@ fn mounts_over_the_slice_by_a_privileged_container_stay_in_it() {
     assert_nothing_left(&host);
 }
 
+/// The host's own programs got the list of a container that shares the host's /etc.
+#[test]
+fn a_container_that_shares_the_hosts_etc_leaves_it_alone() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    host.sh("mount --make-rshared /; : > /etc/ld.so.preload")
+        .ok();
+    for binary in ["runc", "crun"] {
+        for (stage, how, propagation) in [
+            ("createRuntime", "rw", "rshared"),
+            ("createContainer", "rw", "rshared"),
+            ("createRuntime", "ro", "rshared"),
+            ("createContainer", "ro", "rshared"),
+            ("createRuntime", "rw", "rslave"),
+            ("createContainer", "rw", "rprivate"),
+        ] {
+            let case = format!("{binary} {stage} {how} {propagation}");
+            let mut oci = Oci::new(&host, binary, stage);
+            let spec = Spec::new("spreader").memory("2GiB");
+            let mut config = oci.config(&spec);
+            config["linux"]["rootfsPropagation"] = json!("rshared");
+            config["mounts"]
+                .as_array_mut()
+                .expect("mounts")
+                .push(json!({
+                    "destination": "/etc", "type": "bind", "source": "/etc",
+                    "options": ["rbind", propagation, how],
+                }));
+            oci.prepare_as(&spec, &config);
+            // The ledger is mounted on the host.
+            let mounts = || {
+                let mut mounts = host.mounts();
+                mounts.retain(|point| !point.starts_with("/run/gpuslice/ledgers"));
+                mounts
+            };
+            let before = mounts();
+            let done = oci.run("spreader");
+            assert_eq!(mounts(), before, "{case}");
+            if propagation == "rshared" {
+                assert_ne!(done.code, 0, "{case} started");
+                let said = done.out.contains("shares its /etc with the host");
+                // crun reports only the exit status of a hook.
+                assert!(said || binary == "crun", "{case}: {done:?}");
+            } else {
+                assert_eq!(done.code, 0, "{case}: {done:?}");
+                assert_sliced(&oci, "spreader", 2 * GIB);
+            }
+            oci.remove("spreader");
+        }
+    }
+    assert_nothing_left(&host);
+}
+
 /// Podman before 4.6 copies an image's annotations into the container's.
 #[test]
 fn annotations_of_an_image_cannot_raise_the_limit_over_the_policy() {
