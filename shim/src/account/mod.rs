@@ -26,7 +26,9 @@ pub(crate) mod vulkan;
 pub(crate) use claims::Outcome;
 pub(crate) use current_context::context;
 pub(crate) use pay::{Paid, Request};
-pub(crate) use records::{Memory, context_gone, find, freed, give_back, memory, memory_freed};
+pub(crate) use records::{
+    Memory, context_gone, find, freed, give_back, memory, memory_freed, part,
+};
 
 use gpuslice_config::ledger::{self, Ledger};
 use gpuslice_config::words::device::CudaOrdinal;

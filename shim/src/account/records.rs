@@ -125,6 +125,13 @@ pub(crate) fn memory_freed(memory: Memory) {
     }
 }
 
+/// The number of one of the records of a handle that has several: one for each of its devices.
+pub(crate) fn part(handle: u64, record: usize) -> u64 {
+    /// Above the addresses of a process, and below the space.
+    const RECORD_AT: u32 = 52;
+    handle | (record as u64) << RECORD_AT
+}
+
 /// The record of a handle of this process.
 #[inline]
 pub(crate) fn find(space: Space, number: u64) -> Option<FoundEntry> {

@@ -42,7 +42,7 @@ pub(crate) enum Space {
     GreenContext,
     /// The number of attachments to a context.
     Attached,
-    /// An executable graph, and the total size of its allocations.
+    /// An executable graph, with the number of a device, and the memory that it needs there.
     Exec,
     /// A pool that was destroyed while memory from it was in use.
     Doomed,

@@ -78,6 +78,7 @@ int cuGraphDestroy(void *graph);
 int cuGraphAddChildGraphNode(void **node, void *graph, const void *after, size_t count, void *child);
 int cuGraphInstantiateWithParams(void **executable, void *graph, struct instantiation *how);
 int cuGraphAddMemAllocNode(void **node, void *graph, const void *after, size_t count, struct graph_allocation *wanted);
+int cuGraphAddMemFreeNode(void **node, void *graph, const void *after, size_t count, word memory);
 int cuGraphLaunch(void *executable, void *stream);
 int cuGraphExecDestroy(void *executable);
 int cuDeviceGraphMemTrim(int device);
@@ -118,6 +119,7 @@ enum kind {
     MIPMAP,
     CONTEXT,
     GRAPH,
+    EXECUTABLE,
     IMPORT,
     STREAM,
     DESCRIPTOR,

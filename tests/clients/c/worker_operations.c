@@ -2,6 +2,7 @@
 #include "worker.h"
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -63,6 +64,7 @@ static int let_go(struct thing *thing)
     case GRAPH:
         code = cuMemFree_v2(was.at);
         return code ? code : cuGraphExecDestroy((void *)(uintptr_t)was.bytes);
+    case EXECUTABLE: return cuGraphExecDestroy(handle);
     case IMPORT: return cuIpcCloseMemHandle(was.at);
     case STREAM: return cuStreamDestroy_v2(handle);
     case DESCRIPTOR: return close((int)was.at);
@@ -97,6 +99,37 @@ static int graph(size_t number, size_t bytes, size_t depth, int upload)
     if (code && executable)
         cuGraphExecDestroy(executable);
     return keep(number, GRAPH, wanted.at, (size_t)(uintptr_t)executable, code);
+}
+
+enum shape { CHAIN, BRANCHES, UPLOADED_CHAIN };
+/* The most allocations of a graph that `steps` makes. */
+#define STEPS 32
+
+/* Makes a graph of the steps in `words`: `+0:4096` allocates 4096 bytes on device 0, `-1` frees the
+ * memory of allocation 1, counted from 0. In a chain, each node runs after the one before. */
+static int steps(size_t number, size_t shape, const char *words)
+{
+    struct instantiation how = {.flags = shape == UPLOADED_CHAIN ? 2 : 0};
+    void *graph = NULL, *node = NULL, *executable = NULL;
+    word made[STEPS];
+    size_t count = 0;
+    int code = cuGraphCreate(&graph, 0);
+    for (const char *at = words; !code && (at = strpbrk(at, "+-")); at++) {
+        void *before = node;
+        size_t edges = node && shape != BRANCHES;
+        if (*at == '-') {
+            code = cuGraphAddMemFreeNode(&node, graph, &before, edges, made[strtoul(at + 1, NULL, 10) % STEPS]);
+            continue;
+        }
+        struct graph_allocation wanted = {.type = 1, .location = 1, .id = atoi(at + 1)};
+        wanted.bytes = strtoull(strchr(at, ':') + 1, NULL, 10);
+        code = cuGraphAddMemAllocNode(&node, graph, &before, edges, &wanted);
+        made[count++ % STEPS] = wanted.at;
+    }
+    if (!code)
+        code = cuGraphInstantiateWithParams(&executable, graph, &how);
+    cuGraphDestroy(graph);
+    return keep(number, EXECUTABLE, (word)(uintptr_t)executable, 0, code);
 }
 
 static int physical(size_t number, size_t bytes)
@@ -366,6 +399,10 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return graph(n[0], n[1], n[2], 0);
     if (IS("uploaded-graph"))
         return graph(n[0], n[1], 0, 1);
+    if (IS("steps"))
+        return steps(n[0], n[1], words);
+    if (IS("launch"))
+        return cuGraphLaunch((void *)(uintptr_t)things[n[0] % THINGS].at, NULL);
     if (IS("trim-graphs"))
         return cuDeviceGraphMemTrim(ordinal);
     if (IS("create"))

@@ -74,9 +74,7 @@ fn accounts(devices: &[cl_device_id]) -> impl Iterator<Item = Account> {
 
 /// The number of an object's record for one of its devices.
 fn record(object: *mut c_void, device: usize) -> u64 {
-    /// Above the addresses of a process, and below the space.
-    const DEVICE_AT: u32 = 52;
-    object as u64 | (device as u64) << DEVICE_AT
+    account::part(object as u64, device)
 }
 
 /// The records of an object.

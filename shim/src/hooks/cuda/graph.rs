@@ -8,9 +8,9 @@ use core::ffi::{c_char, c_ulonglong, c_void};
 use gpuslice_config::ledger::{Grant, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::graphs::{self, Graphs, Need};
-use crate::account::{self, Account};
-use crate::answer::device;
+use crate::account::graphs::needs::Needs;
+use crate::account::graphs::{self, Graphs};
+use crate::account::{self, part};
 use crate::hooks::out;
 use crate::real::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
@@ -18,7 +18,7 @@ use crate::real::abi::{
 };
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
-use crate::state::handles::{self, Space};
+use crate::state::handles::{self, FoundEntry, Space};
 use gpuslice_config::ledger::rounded;
 use gpuslice_config::words::device::CudaOrdinal;
 
@@ -84,17 +84,13 @@ pub(crate) unsafe fn with_params(
     // SAFETY: the function's contract: `params` is null, or the flags are its first field.
     let flags = unsafe { out::got(params.cast::<u64>()) };
     let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
-    let given = match uploads.then(|| upload(call.copy, graph)).flatten() {
-        None => None,
-        Some((graphs, Ok(given))) => Some((graphs, given)),
-        Some((_, Err(()))) => return CUDA_ERROR_OUT_OF_MEMORY,
-    };
     // SAFETY: the caller guarantees the real function's contract for these arguments.
-    let code = unsafe { (call.real)(exec, graph, params) };
-    if let Some((graphs, given)) = given {
-        graphs.launched(given);
-    }
-    // SAFETY: `code` is the driver's result for these arguments.
+    let ask = || unsafe { (call.real)(exec, graph, params) };
+    let code = match uploads.then(|| Needs::of(call.copy, graph)) {
+        None => ask(),
+        Some(needs) => pay(call.copy, 0, &|number| needs.devices().nth(number), &ask),
+    };
+    // SAFETY: `code` is the result for these arguments; without success nothing was written.
     unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
@@ -102,12 +98,30 @@ pub(crate) unsafe fn with_params(
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;
 
-/// Claims the memory of a graph that is uploaded while it is instantiated.
-fn upload(copy: CopyId, graph: CUgraph) -> Option<(Graphs, Result<Grant, ()>)> {
-    let Need { bytes, device, .. } = graphs::need(copy, graph);
-    let ordinal = device.and_then(device::ordinal)?;
-    let graphs = Graphs::of_device(account::by_ordinal(copy, ordinal)?, copy, ordinal)?;
-    Some((graphs, graphs.claim_launch(rounded(bytes))))
+/// Claims memory on each device that needs it, beginning with this number, and calls the driver if
+/// all have room. It calls itself once for each device, so that the claims need no list.
+fn pay(
+    copy: CopyId,
+    number: usize,
+    need: &impl Fn(usize) -> Option<(CudaOrdinal, Bytes)>,
+    ask: &impl Fn() -> CUresult,
+) -> CUresult {
+    let Some((ordinal, bytes)) = need(number) else {
+        return ask();
+    };
+    let account = account::by_ordinal(copy, ordinal);
+    let graphs = account.and_then(|account| Graphs::of_device(account, copy, ordinal));
+    let given = match graphs.map(|graphs| graphs.claim_launch(rounded(bytes.get()))) {
+        None => Grant::default(),
+        Some(Ok(given)) => given,
+        Some(Err(())) => return CUDA_ERROR_OUT_OF_MEMORY,
+    };
+    let code = pay(copy, number.saturating_add(1), need, ask);
+    if let Some(graphs) = graphs {
+        // If another device has no room, the driver was not called, and this returns the claim.
+        graphs.launched(given);
+    }
+    code
 }
 
 /// Remembers the memory that an executable graph needs.
@@ -123,22 +137,18 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
     let Some(made) = made else {
         return;
     };
-    if let Some(old) = account::find(Space::Exec, made) {
+    records(made).for_each(|old| {
         old.take();
-    }
-    let need = graphs::need(copy, graph);
-    let bytes = need.bytes;
-    let ordinal = match need.device {
-        Some(device) => device::ordinal(device),
-        None => device::current(copy).filter(|_| need.and_more),
-    };
-    let Some(ordinal) = ordinal else {
-        return;
-    };
-    if let Some(account) = account::by_ordinal(copy, ordinal) {
+    });
+    let mut number = 0usize;
+    for (ordinal, bytes) in Needs::of(copy, graph).devices() {
+        let Some(account) = account::by_ordinal(copy, ordinal) else {
+            continue;
+        };
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
-        let need = account.charge_in(rounded(bytes), Kind::Pool, next);
-        handles::put(account.state, Space::Exec, made, need);
+        let need = account.charge_in(rounded(bytes.get()), Kind::Pool, next);
+        handles::put(account.state, Space::Exec, part(made, number), need);
+        number = number.saturating_add(1);
         // A graph that was uploaded too has its memory already.
         if let Some(graphs) = Graphs::of_device(account, copy, ordinal) {
             graphs.launched(Grant::default());
@@ -146,11 +156,9 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
     }
 }
 
-/// The memory that an executable graph needs, and its device.
-fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes)> {
-    let charge = account::find(Space::Exec, exec as u64)?.charge();
-    let ordinal = CudaOrdinal(u32::from(charge.context.checked_sub(1)?));
-    Some((account::by_ordinal(copy, ordinal)?, ordinal, charge.bytes))
+/// The records of an executable graph: one for each device on which it needs memory.
+fn records(exec: u64) -> impl Iterator<Item = FoundEntry> {
+    (0..).map_while(move |number| account::find(Space::Exec, part(exec, number)))
 }
 
 /// `cuGraphLaunch`, `cuGraphUpload` and their twins.
@@ -160,18 +168,12 @@ fn known(copy: CopyId, exec: CUgraphExec) -> Option<(Account, CudaOrdinal, Bytes
 pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstream) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(exec, stream) };
-    let Some((account, ordinal, need)) = known(call.copy, exec) else {
-        return ask();
+    let need = |number| {
+        let charge = account::find(Space::Exec, part(exec as u64, number))?.charge();
+        let ordinal = charge.context.checked_sub(1)?;
+        Some((CudaOrdinal(u32::from(ordinal)), charge.bytes))
     };
-    let Some(graphs) = Graphs::of_device(account, call.copy, ordinal) else {
-        return ask();
-    };
-    let Ok(given) = graphs.claim_launch(need) else {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    };
-    let code = ask();
-    graphs.launched(given);
-    code
+    pay(call.copy, 0, &need, &ask)
 }
 
 /// `cuGraphExecDestroy`: the driver keeps the graph's reserved memory until it is trimmed.
@@ -179,14 +181,27 @@ pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstr
 /// # Safety
 /// As `instantiate`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult {
-    let found = account::find(Space::Exec, exec as u64);
     // SAFETY: the caller guarantees the real function's contract for this argument.
-    let code = unsafe { (call.real)(exec) };
-    if code == SUCCESS
-        && let Some(found) = found
-    {
-        found.take();
+    let ask = || unsafe { (call.real)(exec) };
+    if account::find(Space::Exec, part(exec as u64, 0)).is_none() {
+        return ask();
+    }
+    let code = forget(exec as u64, 0, &ask);
+    if code == SUCCESS {
         graphs::settle_all(call.copy);
+    }
+    code
+}
+
+/// Forgets the records of an executable graph, beginning with this number, once the driver has
+/// destroyed it. They are looked up before: its handle may be in use again afterwards.
+fn forget(exec: u64, number: usize, ask: &impl Fn() -> CUresult) -> CUresult {
+    let Some(found) = account::find(Space::Exec, part(exec, number)) else {
+        return ask();
+    };
+    let code = forget(exec, number.saturating_add(1), ask);
+    if code == SUCCESS {
+        found.take();
     }
     code
 }

@@ -5,6 +5,7 @@
 use crate::abi::*;
 use crate::context::current;
 use crate::driver::{Driver, driver};
+use crate::graph_edges::{Edges, copy_edges, list, named};
 use crate::graph_memory::{Reserved, peaks, reserve, span, trim};
 use crate::heap;
 use crate::state::{Allocation, Paid, Sort, State};
@@ -28,6 +29,7 @@ pub(crate) enum Node {
 pub(crate) struct Graphs {
     graphs: BTreeMap<Handle, Vec<Handle>>,
     nodes: BTreeMap<Handle, Node>,
+    pub(crate) edges: Edges,
     execs: BTreeMap<Handle, Vec<Node>>,
     pub(crate) memory: BTreeMap<CUdevice, Reserved>,
     /// Streams that are being captured, and the graph of each.
@@ -60,7 +62,7 @@ const MEM_FREE: i32 = 11;
 /// The offset of a node's parameters in CUgraphNodeParams. A free node has its address there.
 const PARAMS_AT: usize = 16;
 
-fn graph(state: &mut State, graph: Handle) -> Answer<&mut Vec<Handle>> {
+pub(crate) fn graph(state: &mut State, graph: Handle) -> Answer<&mut Vec<Handle>> {
     state.graphs.graphs.get_mut(&graph).ok_or(INVALID_VALUE)
 }
 
@@ -70,29 +72,55 @@ fn create(state: &mut State) -> Handle {
     handle
 }
 
-fn add(state: &mut State, to: Handle, node: Node) -> Answer<Handle> {
+/// Adds a node that runs after the nodes `after`.
+fn add(state: &mut State, to: Handle, after: &[Handle], node: Node) -> Answer<Handle> {
+    let nodes = graph(state, to)?;
+    if after.iter().any(|before| !nodes.contains(before)) {
+        return Err(INVALID_VALUE);
+    }
     let handle = state.fresh_handle();
     graph(state, to)?.push(handle);
     state.graphs.nodes.insert(handle, node);
+    state.graphs.edges.insert(handle, Vec::new());
+    for before in after {
+        state.graphs.edges.entry(*before).or_default().push(handle);
+    }
     Ok(handle)
 }
 
-fn add_alloc(state: &mut State, to: Handle, device: CUdevice, bytes: u64) -> Answer<(Handle, u64)> {
+fn add_alloc(
+    state: &mut State,
+    to: Handle,
+    after: &[Handle],
+    device: CUdevice,
+    bytes: u64,
+) -> Answer<(Handle, u64)> {
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
     let at = heap::map(bytes, true)?;
-    let node = add(state, to, Node::Alloc { at, bytes, device })?;
+    let node = add(state, to, after, Node::Alloc { at, bytes, device })?;
     Ok((node, at))
 }
 
-fn allocs(driver: &Driver, to: Handle, params: In<AllocParams>) -> Answer<(Handle, u64)> {
+fn allocs(
+    driver: &Driver,
+    to: Handle,
+    after: &[Handle],
+    params: In<AllocParams>,
+) -> Answer<(Handle, u64)> {
     let wanted = params.get()?;
     if wanted.location != 1 {
         return Err(INVALID_VALUE);
     }
     driver.device(wanted.id)?;
-    add_alloc(&mut driver.state(), to, wanted.id, wanted.bytes as u64)
+    add_alloc(
+        &mut driver.state(),
+        to,
+        after,
+        wanted.id,
+        wanted.bytes as u64,
+    )
 }
 
 /// The nodes of a graph from beginning to end, including those of its child graphs.
@@ -185,6 +213,11 @@ impl Graphs {
     }
 }
 
+/// The node after which the next one of a stream that is being captured runs.
+fn last(state: &mut State, of: Handle) -> Answer<Vec<Handle>> {
+    Ok(graph(state, of)?.last().copied().into_iter().collect())
+}
+
 /// Makes a node of an allocation in a stream that is being captured.
 pub(crate) fn capture_alloc(
     state: &mut State,
@@ -192,22 +225,24 @@ pub(crate) fn capture_alloc(
     device: CUdevice,
     bytes: u64,
 ) -> Answer<u64> {
-    add_alloc(state, to, device, bytes).map(|(_, at)| at)
+    let after = last(state, to)?;
+    add_alloc(state, to, &after, device, bytes).map(|(_, at)| at)
 }
 
 /// Makes a node of a free in such a stream. By the vendor's documentation, only memory that a graph
 /// has allocated can be freed there.
 pub(crate) fn capture_free(state: &mut State, to: Handle, at: u64) -> Answer {
-    add_free(state, to, at).map(drop)
+    let after = last(state, to)?;
+    add_free(state, to, &after, at).map(drop)
 }
 
-fn add_free(state: &mut State, to: Handle, at: u64) -> Answer<Handle> {
+fn add_free(state: &mut State, to: Handle, after: &[Handle], at: u64) -> Answer<Handle> {
     let mut nodes = state.graphs.nodes.values();
     let is_a_graphs = nodes.any(|node| matches!(node, Node::Alloc { at: its, .. } if *its == at));
     if !is_a_graphs {
         return Err(INVALID_VALUE);
     }
-    add(state, to, Node::Free(at))
+    add(state, to, after, Node::Free(at))
 }
 
 /// Starts to capture a stream into a graph of its own.
@@ -216,13 +251,14 @@ pub(crate) fn begin_capture(state: &mut State, stream: Handle) {
     state.graphs.captures.insert(stream, graph);
 }
 
-fn add_node(out: Out<Handle>, to: Handle, params: In<i32>) -> Answer {
+fn add_node(out: Out<Handle>, to: Handle, after: Answer<Vec<Handle>>, params: In<i32>) -> Answer {
     let driver = driver()?;
+    let after = after?;
     let place = params.cast::<u8>().at(PARAMS_AT);
     let node = match params.get()? {
         MEM_ALLOC => {
             let params = place.cast::<AllocParams>();
-            let (node, at) = allocs(driver, to, params)?;
+            let (node, at) = allocs(driver, to, &after, params)?;
             let given = AllocParams {
                 at,
                 ..params.get()?
@@ -230,8 +266,8 @@ fn add_node(out: Out<Handle>, to: Handle, params: In<i32>) -> Answer {
             Out::from_address(params.address()).set(given)?;
             node
         }
-        MEM_FREE => add_free(&mut driver.state(), to, place.cast::<u64>().get()?)?,
-        _ => add(&mut driver.state(), to, Node::Empty)?,
+        MEM_FREE => add_free(&mut driver.state(), to, &after, place.cast::<u64>().get()?)?,
+        _ => add(&mut driver.state(), to, &after, Node::Empty)?,
     };
     out.set(node)
 }
@@ -247,6 +283,7 @@ cuda! {
         let nodes = state.graphs.graphs.remove(&of).ok_or(INVALID_VALUE)?;
         for node in nodes {
             state.graphs.nodes.remove(&node);
+            state.graphs.edges.remove(&node);
         }
         Ok(())
     }
@@ -255,55 +292,48 @@ cuda! {
         let driver = driver()?;
         let mut state = driver.state();
         let steps = steps(&state, of)?;
+        let nodes = graph(&mut state, of)?.clone();
         let clone = create(&mut state);
-        for step in steps {
-            add(&mut state, clone, step)?;
-        }
+        let copies: Answer<Vec<Handle>> = steps.into_iter().map(|step| add(&mut state, clone, &[], step)).collect();
+        copy_edges(&mut state.graphs.edges, &nodes, &copies?);
         out.set(clone)
     }
 
-    fn cuGraphAddEmptyNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize) {
-        out.set(add(&mut driver()?.state(), to, Node::Empty)?)
+    fn cuGraphAddEmptyNode(out: Out<Handle>, to: Handle, after: In<Handle>, count: usize) {
+        out.set(add(&mut driver()?.state(), to, &named(after, count)?, Node::Empty)?)
     }
 
-    fn cuGraphAddChildGraphNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, child: Handle) {
+    fn cuGraphAddChildGraphNode(out: Out<Handle>, to: Handle, after: In<Handle>, count: usize, child: Handle) {
         let driver = driver()?;
         let mut state = driver.state();
         graph(&mut state, child)?;
-        out.set(add(&mut state, to, Node::Child(child))?)
+        out.set(add(&mut state, to, &named(after, count)?, Node::Child(child))?)
     }
 
-    fn cuGraphAddMemAllocNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, params: In<AllocParams>) {
-        let (node, at) = allocs(driver()?, to, params)?;
+    fn cuGraphAddMemAllocNode(out: Out<Handle>, to: Handle, after: In<Handle>, count: usize, params: In<AllocParams>) {
+        let (node, at) = allocs(driver()?, to, &named(after, count)?, params)?;
         let given = AllocParams { at, ..params.get()? };
         Out::from_address(params.address()).set(given)?;
         out.set(node)
     }
 
-    fn cuGraphAddMemFreeNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, at: CUdeviceptr) {
-        out.set(add_free(&mut driver()?.state(), to, at)?)
+    fn cuGraphAddMemFreeNode(out: Out<Handle>, to: Handle, after: In<Handle>, count: usize, at: CUdeviceptr) {
+        out.set(add_free(&mut driver()?.state(), to, &named(after, count)?, at)?)
     }
 
-    fn cuGraphAddNode(out: Out<Handle>, to: Handle, _after: In<Handle>, _count: usize, params: In<i32>) {
-        add_node(out, to, params)
+    fn cuGraphAddNode(out: Out<Handle>, to: Handle, after: In<Handle>, count: usize, params: In<i32>) {
+        add_node(out, to, named(after, count), params)
     }
 
-    fn cuGraphAddNode_v2(out: Out<Handle>, to: Handle, _after: In<Handle>, _edges: Handle, _count: usize, params: In<i32>) {
-        add_node(out, to, params)
+    fn cuGraphAddNode_v2(out: Out<Handle>, to: Handle, after: In<Handle>, _edges: Handle, count: usize, params: In<i32>) {
+        add_node(out, to, named(after, count), params)
     }
 
     fn cuGraphGetNodes(of: Handle, out: Out<Handle>, count: Out<usize>) {
         let driver = driver()?;
         let mut state = driver.state();
         let nodes = graph(&mut state, of)?.clone();
-        if out.is_null() {
-            return count.set(nodes.len());
-        }
-        let room = count.get()?;
-        for place in 0..room {
-            out.at(place).set(nodes.get(place).copied().unwrap_or(0))?;
-        }
-        count.set(room.min(nodes.len()))
+        list(&nodes, out, count)
     }
 
     fn cuGraphNodeGetType(node: Handle, out: Out<i32>) {

@@ -21,6 +21,7 @@ mod device;
 mod driver;
 mod gate;
 mod graph;
+mod graph_edges;
 mod graph_memory;
 mod green;
 mod heap;

@@ -1,9 +1,14 @@
-//! Graphs whose memory is known only after the driver has reserved it. They are refused or counted
-//! like other graphs.
-//! Touches: workers in a slice, on a simulated RTX 3090.
+//! Graphs that allocate: they are refused if their memory does not fit on each of their devices,
+//! and counted also where it is known only after the driver has reserved it.
+//! Touches: workers in slices of simulated machines.
 
+use gpuslice_config::ledger::Record;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
+
+/// The shapes of a graph that the worker makes of steps.
+const CHAIN: u32 = 0;
+const UPLOADED_CHAIN: u32 = 2;
 
 /// The size of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
@@ -42,5 +47,58 @@ fn a_graph_of_which_not_all_can_be_looked_up_is_counted_when_it_has_run() {
     assert_eq!(
         worker.code(&format!("alloc 9 {}", 3 * GIB / 2)),
         OUT_OF_MEMORY
+    );
+}
+
+/// The memory held and counted on each device, in the order of the devices.
+fn held_and_counted(slice: &Counted) -> Vec<(u64, u64)> {
+    let records = slice.records();
+    let devices = slice.truth().devices;
+    let of = |uuid: &str| {
+        let is_of = |record: &&Record| record.device.is_some_and(|its| its.to_string() == uuid);
+        records.iter().filter(is_of).map(|record| record.used).sum()
+    };
+    devices
+        .iter()
+        .map(|device| (device.used, of(&device.uuid)))
+        .collect()
+}
+
+fn two_cards() -> Counted {
+    Counted::of_devices("2xh200", &serde_json::json!({"memory": 4 * GIB}), 2)
+}
+
+#[test]
+fn a_graph_of_two_devices_is_refused_if_it_does_not_fit_on_the_second() {
+    for (shape, at_launch) in [(CHAIN, true), (UPLOADED_CHAIN, false)] {
+        let slice = two_cards();
+        let mut worker = slice.worker();
+        let before = held_and_counted(&slice);
+        let steps = format!("steps 0 {shape} +0:{} +1:{}", 2 << 20, 40 * GIB);
+        if at_launch {
+            worker.must(&steps);
+            assert_eq!(worker.code("launch 0"), OUT_OF_MEMORY);
+        } else {
+            assert_eq!(worker.code(&steps), OUT_OF_MEMORY);
+        }
+        assert_eq!(held_and_counted(&slice), before, "shape {shape}");
+    }
+}
+
+#[test]
+fn a_graph_of_two_devices_is_counted_on_both() {
+    let slice = two_cards();
+    let mut worker = slice.worker();
+    let context = slice.held();
+    worker.must(&format!("steps 0 {CHAIN} +0:{} +1:{GIB} -1 -0", 2 << 20));
+    worker.must("launch 0");
+    let (first, second) = (context + (2 << 20), GIB);
+    let expected = [(first, first), (second, second)];
+    assert_eq!(held_and_counted(&slice), expected);
+    worker.must("free 0");
+    assert_eq!(
+        held_and_counted(&slice),
+        expected,
+        "reserved until it is trimmed"
     );
 }

@@ -2,7 +2,7 @@
 //! Touches: the driver's graph attributes of each device; the ledger.
 //! Law: that of `config::ledger::Reserve`.
 
-use core::ffi::c_void;
+pub(crate) mod needs;
 
 use gpuslice_config::ledger;
 use gpuslice_config::ledger::{Grant, Growth, Kind, Reservable, Reserve};
@@ -11,95 +11,11 @@ use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools;
 use crate::account::{self, Account, Outcome};
-use crate::real::abi::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, GRAPH_MEM_RESERVED, GRAPH_MEM_USED,
-    GRAPH_NODE_GRAPH, GRAPH_NODE_MEM_ALLOC, SUCCESS,
-};
+use crate::real::abi::{CUdevice, GRAPH_MEM_RESERVED, GRAPH_MEM_USED, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::reservations::{self, Known, What};
-use crate::sys;
 use gpuslice_config::ledger::stepped;
-
-/// The total size of a graph's allocations, on the device of its first allocation.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Need {
-    pub(crate) bytes: u64,
-    pub(crate) device: Option<CUdevice>,
-    /// Some nodes could not be examined: their memory is known only after the graph has run.
-    pub(crate) and_more: bool,
-}
-
-/// The maximum depth of nested graphs that is examined.
-const DEPTH: u32 = 8;
-
-/// Sums the allocations of a graph.
-pub(crate) fn need(copy: CopyId, graph: CUgraph) -> Need {
-    let mut need = Need::default();
-    need.and_more = add(copy, graph, DEPTH, &mut need).is_none();
-    need
-}
-
-fn add(copy: CopyId, graph: CUgraph, depth: u32, need: &mut Need) -> Option<()> {
-    let depth = depth.checked_sub(1)?;
-    let list = functions::cuGraphGetNodes::real(copy)?;
-    let mut count = 0usize;
-    // SAFETY: cuGraphGetNodes's contract: with a null pointer it returns the count.
-    let code = unsafe { list(graph, core::ptr::null_mut(), &raw mut count) };
-    if code == SUCCESS && count == 0 {
-        return Some(());
-    }
-    (code == SUCCESS).then_some(())?;
-    let room = count;
-    let length = room.checked_mul(size_of::<*mut c_void>())?;
-    let place = sys::map(length).ok()?;
-    let nodes = place.cast::<*mut c_void>();
-    // SAFETY: cuGraphGetNodes's contract: the buffer has room for `count` nodes.
-    let code = unsafe { list(graph, nodes, &raw mut count) };
-    let mut all = (code == SUCCESS).then_some(());
-    if code == SUCCESS {
-        for at in 0..count.min(room) {
-            // SAFETY: within the mapping; the driver has filled the first `count` entries.
-            let node = unsafe { nodes.wrapping_add(at).read() };
-            all = node_needs(copy, node, depth, need).and(all);
-        }
-    }
-    // SAFETY: no pointer into the mapping is left.
-    unsafe { sys::unmap(place, length) };
-    all
-}
-
-fn node_needs(copy: CopyId, node: *mut c_void, depth: u32, need: &mut Need) -> Option<()> {
-    let mut kind = -1;
-    let ask = functions::cuGraphNodeGetType::real(copy)?;
-    // SAFETY: cuGraphNodeGetType's contract: it writes to locals of its types.
-    let code = unsafe { ask(node, &raw mut kind) };
-    match kind {
-        GRAPH_NODE_MEM_ALLOC if code == SUCCESS => {
-            let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::uninit();
-            let ask = functions::cuGraphMemAllocNodeGetParams::real(copy)?;
-            // SAFETY: cuGraphMemAllocNodeGetParams's contract.
-            let code = unsafe { ask(node, params.as_mut_ptr().cast()) };
-            (code == SUCCESS).then_some(())?;
-            // SAFETY: CUDA_SUCCESS, so the driver has written the struct.
-            let params = unsafe { params.assume_init() };
-            if *need.device.get_or_insert(params.id) == params.id {
-                let bytes = ledger::rounded(params.bytesize as u64).get();
-                need.bytes = need.bytes.saturating_add(bytes);
-            }
-        }
-        GRAPH_NODE_GRAPH if code == SUCCESS => {
-            let mut child = core::ptr::null_mut();
-            let ask = functions::cuGraphChildGraphNodeGetGraph::real(copy)?;
-            // SAFETY: cuGraphChildGraphNodeGetGraph's contract: it writes to locals of its types.
-            let code = unsafe { ask(node, &raw mut child) };
-            (code == SUCCESS).then_some(())?;
-            add(copy, child, depth, need)?;
-        }
-        _ => {}
-    }
-    Some(())
-}
 
 fn attribute(copy: CopyId, ordinal: CudaOrdinal, attribute: i32) -> Option<u64> {
     let mut value = 0u64;
