@@ -73,6 +73,8 @@ pub(crate) const ATTRIBUTE_INTEGRATED: i32 = 18;
 pub(crate) const GRAPH_NODE_GRAPH: i32 = 4;
 /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
 pub(crate) const GRAPH_NODE_MEM_ALLOC: i32 = 10;
+/// `CU_GRAPH_NODE_TYPE_MEM_FREE`.
+pub(crate) const GRAPH_NODE_MEM_FREE: i32 = 11;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub(crate) const LOCATION_DEVICE: i32 = 1;
 /// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`.

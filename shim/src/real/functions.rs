@@ -265,7 +265,10 @@ internal! {
     Cuda fn cuDevicePrimaryCtxGetState(CUdevice, *mut u32, *mut i32) -> CUresult;
     Cuda fn cuGraphChildGraphNodeGetGraph(CUgraphNode, *mut CUgraph) -> CUresult;
     Cuda fn cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
+    Cuda fn cuGraphGetRootNodes(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult;
     Cuda fn cuGraphMemAllocNodeGetParams(CUgraphNode, *mut c_void) -> CUresult;
+    Cuda fn cuGraphMemFreeNodeGetParams(CUgraphNode, *mut CUdeviceptr) -> CUresult;
+    Cuda fn cuGraphNodeGetDependentNodes(CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult;
     Cuda fn cuGraphNodeGetType(CUgraphNode, *mut i32) -> CUresult;
     Cuda fn cuMemGetAllocationPropertiesFromHandle(*mut c_void, c_ulonglong) -> CUresult;
     Cuda fn cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;

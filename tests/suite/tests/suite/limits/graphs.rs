@@ -8,6 +8,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 
 /// The shapes of a graph that the worker makes of steps.
 const CHAIN: u32 = 0;
+const BRANCHES: u32 = 1;
 const UPLOADED_CHAIN: u32 = 2;
 
 /// The size of a context on an RTX 3090.
@@ -101,4 +102,28 @@ fn a_graph_of_two_devices_is_counted_on_both() {
         expected,
         "reserved until it is trimmed"
     );
+}
+
+#[test]
+fn a_graph_that_frees_before_it_allocates_again_needs_its_peak() {
+    let slice = Counted::new("rtx3090", CONTEXT + 4 * GIB);
+    let mut worker = slice.worker();
+    let three = 3 * GIB;
+    worker.must(&format!("steps 0 {CHAIN} +0:{three} -0 +0:{three} -1"));
+    for launch in 0..2 {
+        worker.must("launch 0");
+        let held = CONTEXT + three;
+        assert_eq!((slice.held(), slice.counted()), (held, held), "{launch}");
+    }
+    worker.must("trim-graphs");
+    // The driver may run nodes that are in no order at once.
+    let refused = [
+        (CHAIN, format!("+0:{three} +0:{three} -0 -1")),
+        (BRANCHES, format!("+0:{three} -0 +0:{three} -1")),
+    ];
+    for (shape, steps) in refused {
+        worker.must(&format!("steps 1 {shape} {steps}"));
+        assert_eq!(worker.code("launch 1"), OUT_OF_MEMORY, "{steps}");
+        assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
+    }
 }
