@@ -4,6 +4,7 @@
  * further arguments it reads operations from standard input.
  * Touches: the loader or the driver, by dlopen; CUDA and NVML, if it is asked for their numbers. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -123,6 +124,33 @@ static handle connect(const char *from, handle *devices, uint32_t *count)
 
 static handle context, devices[8];
 
+/* Frees the first objects in one command. */
+static void *bulk_free(void *count)
+{
+    code result = 0;
+    handle queue = FN(handle, clCreateCommandQueue, 9, handle, handle, uint64_t, code *)(context, devices[0], 0, &result);
+    return (void *)(intptr_t)FN(code, clEnqueueSVMFree, 128, handle, uint32_t, handle *, void *, void *, uint32_t, void *, void *)
+        (queue, (uint32_t)(uintptr_t)count, objects, NULL, NULL, 0, NULL, NULL);
+}
+
+/* Does the same in a thread. While its call has not returned, allocates as many objects of this size. */
+static code bulk_race(unsigned count, size_t size)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, bulk_free, (void *)(uintptr_t)count))
+        return 1;
+    /* The simulated driver frees at once and then waits: nothing tells when it has freed. */
+    usleep(200000);
+    unsigned again = 0;
+    for (unsigned n = 0; n < count; n++) {
+        handle got = FN(handle, clSVMAlloc, 126, handle, uint64_t, size_t, unsigned)(context, 1, size, 0);
+        for (unsigned old = 0; old < count; old++)
+            again += got == objects[old];
+    }
+    pthread_join(thread, NULL);
+    return again ? 0 : 2;
+}
+
 /* Runs one operation: its name, the number of an object, a size; for an import the process that has
  * exported the memory, and its descriptor. `import` is for the first device, `import-all` for all. */
 static int operate(char *line)
@@ -189,6 +217,15 @@ static int operate(char *line)
         handle queue = FN(handle, clCreateCommandQueue, 9, handle, handle, uint64_t, code *)(context, devices[0], 0, &result);
         result = FN(code, clEnqueueSVMFree, 128, handle, uint32_t, handle *, void *, void *, uint32_t, void *, void *)
                  (queue, 1, object, NULL, NULL, 0, NULL, NULL);
+    } else if (!strcmp(operation, "svmbulk")) {
+        result = (code)(intptr_t)bulk_free((void *)(uintptr_t)n);
+    } else if (!strcmp(operation, "svmevent")) {
+        handle queue = FN(handle, clCreateCommandQueue, 9, handle, handle, uint64_t, code *)(context, devices[0], 0, &result);
+        handle event = NULL;
+        result = FN(code, clEnqueueSVMFree, 128, handle, uint32_t, handle *, void *, void *, uint32_t, void *, void *)
+                 (queue, n, objects, NULL, NULL, 0, NULL, &event);
+    } else if (!strcmp(operation, "svmrace")) {
+        result = bulk_race(n, size);
     } else if (!strcmp(operation, "sub")) {
         size_t region[2] = {0, size};
         *object = FN(handle, clCreateSubBuffer, 82, handle, uint64_t, uint32_t, size_t *, code *)(objects[0], 1, 0x1220, region, &result);

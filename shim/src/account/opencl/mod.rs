@@ -5,6 +5,7 @@
 //! Law: memory is claimed before the driver is called. No value with a destructor is alive then.
 
 pub(crate) mod imports;
+pub(crate) mod leaving;
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -221,53 +222,7 @@ unsafe extern "C" fn gone(object: cl_mem, records: *mut c_void) {
     }
 }
 
-/// The records of objects that are about to be freed, as of now: their addresses may be in use
-/// again before the driver returns.
-pub(crate) struct Leaving {
-    found: [Option<FoundEntry>; Leaving::MOST],
-    count: usize,
-}
-
-impl Leaving {
-    const MOST: usize = 8;
-
-    /// No records.
-    #[inline]
-    pub(crate) fn none() -> Leaving {
-        Leaving {
-            found: [None; Leaving::MOST],
-            count: 0,
-        }
-    }
-
-    /// Adds the records of an object. Those that do not fit are left out.
-    #[inline(never)]
-    pub(crate) fn add(&mut self, object: *mut c_void) {
-        for found in records(object) {
-            if let Some(place) = self.found.get_mut(self.count) {
-                *place = Some(found);
-            }
-            self.count = self.count.saturating_add(1);
-        }
-    }
-
-    /// Releases their memory. False: some were left out.
-    #[inline(never)]
-    pub(crate) fn freed(&self) -> bool {
-        for place in &self.found {
-            let Some(found) = place else { break };
-            freed(*found);
-        }
-        self.count <= Leaving::MOST
-    }
-}
-
-/// Releases the memory of an object.
-#[inline(never)]
-pub(crate) fn released(object: *mut c_void) {
-    records(object).for_each(freed);
-}
-
+/// Releases the memory of a record.
 #[inline(never)]
 fn freed(found: FoundEntry) {
     account::freed(found);

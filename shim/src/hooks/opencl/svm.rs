@@ -6,7 +6,8 @@ use core::ffi::c_void;
 
 use gpuslice_config::ledger::Kind;
 
-use crate::account::opencl::{self, Allocate, Leaving, Made, Request};
+use crate::account::opencl::leaving::{self, Leaving};
+use crate::account::opencl::{self, Allocate, Made, Request};
 use crate::real::opencl::{
     CL_SUCCESS, cl_context, cl_int, clEnqueueSVMFree, clSVMAlloc, clSVMFree,
 };
@@ -45,7 +46,7 @@ pub(crate) unsafe fn free(real: clSVMFree::Real, context: cl_context, place: *mu
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     unsafe { real(context, place) };
     if !leaving.freed() {
-        opencl::released(place);
+        leaving::released(place);
     }
 }
 
@@ -77,8 +78,12 @@ pub(crate) unsafe fn enqueue_free(
     (0..there).for_each(|number| leaving.add(at(number)));
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { real(queue, count, places, free, data, waits, wait, event) };
-    if code == CL_SUCCESS && !leaving.freed() {
-        (0..there).for_each(|number| opencl::released(at(number)));
+    if code == CL_SUCCESS {
+        if !leaving.freed() {
+            (0..there).for_each(|number| leaving::released(at(number)));
+        }
+    } else if leaving.has_marked() {
+        (0..there).for_each(|number| leaving::kept(at(number)));
     }
     code
 }

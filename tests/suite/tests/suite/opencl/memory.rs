@@ -3,7 +3,7 @@
 
 use super::{client, on_the_card};
 use gpuslice_suite::slice::GIB;
-use gpuslice_suite::worker::Counted;
+use gpuslice_suite::worker::{Counted, Worker};
 
 const MIB: u64 = 1 << 20;
 /// The size of a context on an RTX 3090.
@@ -258,6 +258,50 @@ fn a_buffer_takes_memory_of_every_device_of_its_context() {
         .answer()
         .clean();
     assert_eq!(said, "buffer 0\nbuffer -4\n");
+}
+
+#[test]
+fn shared_memory_that_is_freed_in_bulk_is_free_on_every_device() {
+    let [three, one] = [("3xh200", 3, 3), ("rtx3090", 1, 20)];
+    for (scenario, devices, count) in [three, one] {
+        let slice = Counted::of_devices(scenario, &serde_json::json!({"memory": GIB}), devices);
+        let mut worker = super::worker_of_all(&slice, "libOpenCL.so.1");
+        for number in 0..count {
+            worker.must(&format!("svm {number} {}", 32 * MIB));
+        }
+        let all = 32 * MIB * devices as u64 * count;
+        assert_eq!(slice.counted(), all, "{scenario}");
+        worker.must(&format!("svmbulk {count}"));
+        assert_eq!(slice.counted(), 0, "{scenario}");
+    }
+}
+
+/// The driver had freed the addresses, but not returned yet.
+#[test]
+fn memory_at_an_address_that_another_thread_frees_in_bulk_stays_counted() {
+    let slice = Counted::new("rtx3090", GIB);
+    let run = on_the_card(slice.run(client())).env("MALLOC_ARENA_MAX", "1");
+    let run = run.env("GPUSLICE_SIM_FAULTS", "slow:clEnqueueSVMFree=1000ms");
+    let mut worker = Worker::start(run.arg("libOpenCL.so.1"));
+    for number in 0..20 {
+        worker.must(&format!("svm {number} {}", 16 * MIB));
+    }
+    worker.must(&format!("svmrace 20 {}", 16 * MIB));
+    assert_eq!(slice.counted(), 20 * 16 * MIB);
+}
+
+#[test]
+fn shared_memory_stays_counted_if_the_driver_refuses_to_free_it() {
+    let slice = Counted::new("rtx3090", GIB);
+    let mut worker = super::worker(&slice, "libOpenCL.so.1");
+    for number in 0..20 {
+        worker.must(&format!("svm {number} {}", 16 * MIB));
+    }
+    // CL_INVALID_OPERATION, because the simulated driver makes no events.
+    assert_eq!(worker.code("svmevent 20"), -59);
+    assert_eq!(slice.counted(), 20 * 16 * MIB);
+    worker.must("svmbulk 20");
+    assert_eq!(slice.counted(), 0);
 }
 
 #[test]
