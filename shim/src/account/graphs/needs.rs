@@ -93,13 +93,11 @@ impl Needs {
         let place = sys::map(length).ok()?;
         let nodes = place.cast::<CUgraphNode>();
         let behind = nodes.wrapping_add(count).cast::<Allocation>();
-        // SAFETY: the mapping has room for `count` of both, which are as aligned as pointers are. It
-        // is all zeros, which are valid for both. Nothing else refers to it.
-        let all = unsafe {
-            let nodes = core::slice::from_raw_parts_mut(nodes, count);
-            let allocations = core::slice::from_raw_parts_mut(behind, count);
-            self.add_nodes(copy, graph, depth, in_order, nodes, allocations)
-        };
+        // SAFETY: the mapping has room for `count` pointers, is all zeros, and belongs to this call.
+        let nodes = unsafe { core::slice::from_raw_parts_mut(nodes, count) };
+        // SAFETY: as many of these follow, as aligned as pointers are. All zeros is a valid value.
+        let allocations = unsafe { core::slice::from_raw_parts_mut(behind, count) };
+        let all = self.add_nodes(copy, graph, depth, in_order, nodes, allocations);
         // SAFETY: no pointer into the mapping is left.
         unsafe { sys::unmap(place, length) };
         all
