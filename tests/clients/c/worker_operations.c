@@ -132,9 +132,9 @@ static int steps(size_t number, size_t shape, const char *words)
     return keep(number, EXECUTABLE, (word)(uintptr_t)executable, 0, code);
 }
 
-static int physical(size_t number, size_t bytes)
+static int physical(size_t number, size_t bytes, int location, int id)
 {
-    struct physical_properties properties = {1, 1, 1, ordinal, NULL, {0}};
+    struct physical_properties properties = {1, 1, location, id, NULL, {0}};
     word handle = 0;
     int code = cuMemCreate(&handle, bytes, &properties, 0);
     return keep(number, PHYSICAL, handle, bytes, code);
@@ -340,6 +340,11 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuMemPoolCreate(&handle, &properties);
         return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
     }
+    if (IS("pool-at")) {
+        struct pool_properties properties = {.type = (int)n[1], .location = (int)n[2], .id = (int)n[3]};
+        code = cuMemPoolCreate(&handle, &properties);
+        return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
+    }
     if (IS("from")) {
         handle = (void *)(uintptr_t)things[n[1] % THINGS].at;
         code = cuMemAllocFromPoolAsync(&at, n[2], handle, NULL);
@@ -406,7 +411,9 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
     if (IS("trim-graphs"))
         return cuDeviceGraphMemTrim(ordinal);
     if (IS("create"))
-        return physical(n[0], n[1]);
+        return physical(n[0], n[1], 1, ordinal);
+    if (IS("create-at"))
+        return physical(n[0], n[1], (int)n[2], (int)n[3]);
     if (IS("map"))
         return mapping(n[0], &things[n[1] % THINGS]);
     if (IS("retain")) {

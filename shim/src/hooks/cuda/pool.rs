@@ -7,6 +7,7 @@ use core::ffi::c_void;
 use crate::account;
 use crate::account::{pools, sharing};
 use crate::answer::device;
+use crate::answer::location::{self, Location};
 use crate::real::abi::{CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
@@ -73,14 +74,13 @@ pub(crate) unsafe fn create(
         let wanted = unsafe { properties.cast::<PoolProps>().read() };
         // SAFETY: CUDA_SUCCESS, so the driver has written to `pool`.
         let pool = unsafe { pool.read() };
-        /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-        const DEVICE: i32 = 1;
-        let device = match wanted.location {
-            DEVICE => device::ordinal(wanted.id),
+        let device = match location::of(wanted.location, wanted.id) {
+            Location::Device(ordinal) => Some(ordinal),
             // On unified memory the host's memory is the device's.
-            _ => device::current(call.copy).filter(|ordinal| {
+            Location::Host => device::current(call.copy).filter(|ordinal| {
                 account::by_ordinal(call.copy, *ordinal).is_some_and(|account| account.unified())
             }),
+            Location::Unknown => device::current(call.copy),
         };
         pools::created(call.copy, pool, device);
     }

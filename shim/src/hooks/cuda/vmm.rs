@@ -15,6 +15,7 @@ use crate::account::physical::{Physical, Whose, drop_reference, refer};
 use crate::account::sharing;
 use crate::account::{self, Account, Paid, Request};
 use crate::answer::device;
+use crate::answer::location::{self, Location};
 use crate::hooks::out;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdeviceptr, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
@@ -45,9 +46,11 @@ impl AllocationProp {
     fn is_valid(&self) -> bool {
         /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
         const PINNED: i32 = 1;
-        /// `CU_MEM_LOCATION_TYPE_DEVICE` to `CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT`.
-        const LOCATIONS: core::ops::RangeInclusive<i32> = 1..=4;
-        self.kind == PINNED && LOCATIONS.contains(&self.location)
+        self.kind == PINNED && !matches!(self.place(), Location::Unknown)
+    }
+
+    fn place(&self) -> Location {
+        location::of(self.location, self.id)
     }
 }
 
@@ -120,14 +123,13 @@ fn created(account: &Account, handle: MemHandle, request: Request) {
 
 /// The account that pays for physical memory, and the kind. None: it is not charged.
 fn payer(copy: CopyId, wanted: &AllocationProp) -> Option<(Account, Kind)> {
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-    const DEVICE: i32 = 1;
-    if wanted.location == DEVICE {
-        return Some((account::by_handle(copy, wanted.id)?, Kind::Vmm));
+    let current = || account::by_ordinal(copy, device::current(copy)?);
+    match wanted.place() {
+        Location::Device(ordinal) => Some((account::by_ordinal(copy, ordinal)?, Kind::Vmm)),
+        // On unified memory the host's memory is the device's.
+        Location::Host => Some((current().filter(Account::unified)?, Kind::Pinned)),
+        Location::Unknown => Some((current()?, Kind::Vmm)),
     }
-    // On unified memory the host's memory is the device's.
-    let account = account::by_ordinal(copy, device::current(copy)?)?;
-    account.unified().then_some((account, Kind::Pinned))
 }
 
 /// `cuMemRelease`.
@@ -317,7 +319,8 @@ fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
     };
     // SAFETY: cuMemGetAllocationPropertiesFromHandle's contract: `whole` has room for the struct.
     let code = unsafe { ask((&raw mut whole).cast(), handle) };
-    let payer = (code == SUCCESS)
+    let is_elsewhere = whole.start.location == location::INVISIBLE;
+    let payer = (code == SUCCESS && !is_elsewhere)
         .then(|| payer(copy, &whole.start))
         .flatten();
     let Some((account, kind)) = payer else {

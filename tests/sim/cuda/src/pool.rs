@@ -11,6 +11,7 @@ use crate::heap;
 use crate::memory::{begin, remember};
 use crate::state::{Paid, Sort, State};
 use crate::stream;
+use crate::vmm::{LOCALITY_DOMAIN, device_of};
 use gpuslice_sim_machine::{Kind, STEP};
 
 /// Pools grow by this much where there is room.
@@ -314,11 +315,14 @@ cuda! {
         }
         let props = props.get()?;
         let domain = match props.location {
-            1 => Some(driver.device(props.id)?.domain),
+            1 | LOCALITY_DOMAIN => Some(driver.device(device_of(props.location, props.id))?.domain),
             2..=4 => driver.devices.iter().map(|it| it.domain).find(|it| driver.machine.gpu(*it).integrated),
             _ => return Err(INVALID_VALUE),
         };
-        let device = if props.location == 1 { props.id } else { -1 };
+        let device = match props.location {
+            1 | LOCALITY_DOMAIN => device_of(props.location, props.id),
+            _ => -1,
+        };
         out.set(add(&mut driver.state(), device, domain, false, props.max as u64))
     }
 

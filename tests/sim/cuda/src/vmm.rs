@@ -94,10 +94,24 @@ fn memory_file(bytes: u64) -> Answer<File> {
     Ok(file)
 }
 
+/// The vendor's CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN: a part of a device.
+pub(crate) const LOCALITY_DOMAIN: i32 = 6;
+
+/// The device of a location. That of a locality domain is in the first byte.
+pub(crate) fn device_of(location: i32, id: i32) -> CUdevice {
+    match location {
+        LOCALITY_DOMAIN => i32::from(id.to_ne_bytes()[0]),
+        _ => id,
+    }
+}
+
 /// The place of a handle's memory: a device's domain, or (`None`) the host.
 fn domain(driver: &Driver, prop: &Prop) -> Answer<Option<usize>> {
     match prop.location {
-        1 | 6 => Ok(Some(driver.device(prop.id)?.domain)),
+        1 | LOCALITY_DOMAIN => {
+            let device = device_of(prop.location, prop.id);
+            Ok(Some(driver.device(device)?.domain))
+        }
         2..=4 => Ok(driver
             .devices
             .iter()
@@ -114,7 +128,7 @@ fn create(bytes: u64, prop: Prop) -> Answer<u64> {
         return Err(INVALID_VALUE);
     }
     let file = memory_file(bytes)?;
-    let kind = if prop.location == 1 {
+    let kind = if matches!(prop.location, 1 | LOCALITY_DOMAIN) {
         Kind::Vmm
     } else {
         Kind::Host

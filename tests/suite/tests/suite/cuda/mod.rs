@@ -6,5 +6,6 @@ mod codes;
 mod contexts;
 mod devices;
 mod imports;
+mod locations;
 mod managed;
 mod pools;
