@@ -23,6 +23,7 @@ pub(crate) mod share;
 pub(crate) mod sharing;
 pub(crate) mod vulkan;
 
+pub(crate) use charged::PoolPlace;
 pub(crate) use claims::Outcome;
 pub(crate) use current_context::context;
 pub(crate) use pay::{Paid, Request};

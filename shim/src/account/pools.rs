@@ -9,6 +9,7 @@ use gpuslice_config::ledger::{Growth, Kind, Reservable, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
+use crate::account::charged::{PINNED, Payer, PoolPlace, payer};
 use crate::account::{self, Account};
 use crate::answer::device;
 use crate::log::counters;
@@ -52,11 +53,17 @@ impl Reservable for Pool {
     }
 
     fn account(&self) -> &impl ledger::Account {
-        &self.account
+        self
     }
 }
 
 impl Pool {
+    /// The kind of memory that it is charged as.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.known.kind()
+    }
+
     /// The memory that it has reserved.
     pub(crate) fn reserve(&self) -> &'static Reserve {
         self.known.reserve()
@@ -74,11 +81,12 @@ impl Pool {
 }
 
 /// A pool that the program names. A pool not seen before is charged to the device that it belongs
-/// to. None: it is not counted. Other threads cannot destroy it until `Pool::leave`.
+/// to, or to `here` if the driver does not report where its memory lies. None: it is not counted.
+/// Other threads cannot destroy it until `Pool::leave`.
 pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
     let state = page::page()?;
-    let known = reservations::pool(state, handle as u64)
-        .or_else(|| learn(state, handle, owner(copy, handle).unwrap_or(here)))?;
+    let unknown = || owner(copy, handle, here).unwrap_or((What::Pool(handle as u64), Some(here)));
+    let known = reservations::pool(state, handle as u64).or_else(|| learn(state, unknown()))?;
     entered(copy, handle, known, Known::enter_later)
 }
 
@@ -93,7 +101,7 @@ pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Option<Pool> {
             Some(known) => known,
             // A pool destroyed just now is no longer the current one.
             None if current_handle(copy, here) != Some(handle) => continue,
-            None => learn(state, handle, here)?,
+            None => learn(state, (What::Pool(handle as u64), Some(here)))?,
         };
         let Some(pool) = entered(copy, handle, known, Known::enter_later) else {
             continue;
@@ -120,28 +128,35 @@ fn ask_handle(ask: AskHandle, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
     (code == SUCCESS && !pool.is_null()).then_some(pool)
 }
 
-/// The device whose default or current pool this is, or else the pool's location as the driver
-/// reports it.
-fn owner(copy: CopyId, handle: CUmemoryPool) -> Option<CudaOrdinal> {
-    /// `CU_MEMPOOL_ATTR_LOCATION_ID` and `CU_MEMPOOL_ATTR_LOCATION_TYPE`, since CUDA 13.
-    const LOCATION: [i32; 2] = [11, 12];
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-    const DEVICE: u64 = 1;
+/// The payer of a pool: the device whose default or current pool it is, or else its location as the
+/// driver reports it. None: the driver does not report it.
+fn owner(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Payer> {
+    /// `CU_MEMPOOL_ATTR_ALLOCATION_TYPE`, `..._LOCATION_TYPE` and `..._LOCATION_ID`, since CUDA 13.2.
+    const PLACE: [i32; 3] = [9, 12, 11];
     let default = functions::cuDeviceGetDefaultMemPool::real(copy);
     let is_its = |ordinal: &CudaOrdinal| {
         let default = default.and_then(|ask| ask_handle(ask, *ordinal));
         default == Some(handle) || current_handle(copy, *ordinal) == Some(handle)
     };
-    let found = device::all(copy).find(is_its);
-    found.or_else(|| {
-        let [id, kind] = LOCATION.map(|one| attribute(copy, handle, one));
-        let id = id.filter(|_| kind == Some(DEVICE))?;
-        u32::try_from(id).ok().map(CudaOrdinal)
-    })
+    if let Some(device) = device::all(copy).find(is_its) {
+        return Some((What::Pool(handle as u64), Some(device)));
+    }
+    let value = |one| {
+        // The driver writes 32 bits.
+        let [a, b, c, d, ..] = attribute(copy, handle, one)?.to_ne_bytes();
+        Some(i32::from_ne_bytes([a, b, c, d]))
+    };
+    let [kind, location, id] = PLACE.map(value);
+    let place = PoolPlace {
+        kind: kind.unwrap_or(PINNED),
+        location: location?,
+        id: id?,
+    };
+    payer(copy, handle as u64, place, Some(here))
 }
 
-fn learn(state: &'static ProcessState, handle: CUmemoryPool, device: CudaOrdinal) -> Option<Known> {
-    let known = reservations::known(state, What::Pool(handle as u64), Some(device));
+fn learn(state: &'static ProcessState, (what, device): Payer) -> Option<Known> {
+    let known = reservations::known(state, what, device);
     if known.is_none() {
         uncounted();
     }
@@ -163,9 +178,9 @@ fn entered(
     })
 }
 
-/// Remembers a pool that was just created. `device`: the location of its memory; None: on the host
-/// of a discrete device.
-pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrdinal>) {
+/// Remembers a pool that was just created. One whose payer is not known yet is learned when it is
+/// used.
+pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, place: PoolPlace) {
     let Some(state) = account::page() else {
         return;
     };
@@ -179,7 +194,9 @@ pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, device: Option<CudaOrd
     if let Some(old) = handles::find(state, Space::DoomedUse, handle as u64) {
         old.take();
     }
-    if reservations::made(state, What::Pool(handle as u64), device).is_none() {
+    if let Some((what, device)) = payer(copy, handle as u64, place, device::current(copy))
+        && reservations::made(state, what, device).is_none()
+    {
         uncounted();
     }
 }
@@ -209,7 +226,7 @@ fn each_on(ordinal: CudaOrdinal, mut visit: impl FnMut(Known)) {
         return;
     };
     reservations::each(state, |known| {
-        if matches!(known.what(), What::Pool(_)) && known.ordinal() == Some(ordinal) {
+        if known.pool().is_some() && known.ordinal() == Some(ordinal) {
             visit(known);
         }
     });
@@ -226,19 +243,20 @@ pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
     let account = known
         .ordinal()
         .and_then(|one| account::by_ordinal(copy, one));
-    let (Some(bytes), What::Pool(handle)) = (known.forget(), known.what()) else {
+    let kind = known.kind();
+    let (Some(bytes), Some(handle)) = (known.forget(), known.pool()) else {
         return;
     };
     let Some(account) = account else {
         return;
     };
     if in_use == 0 {
-        return account.release(bytes, Kind::Pool);
+        return account.release(bytes, kind);
     }
     let state = account.state;
     state.dooms.store(1, Ordering::Release);
     handles::put_payload(state, Space::DoomedUse, handle, in_use);
-    let left = account.charge_in(bytes, Kind::Pool, 0);
+    let left = account.charge_in(bytes, kind, 0);
     handles::put(state, Space::Doomed, handle, left);
 }
 
@@ -357,7 +375,7 @@ fn each(copy: CopyId, mut visit: impl FnMut(&Pool)) {
         return;
     };
     reservations::each(state, |known| {
-        if let What::Pool(handle) = known.what()
+        if let Some(handle) = known.pool()
             && let Some(pool) = entered(copy, handle as CUmemoryPool, known, Known::enter)
         {
             visit(&pool);

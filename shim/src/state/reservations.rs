@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 use core::time::Duration;
 
-use gpuslice_config::ledger::{Account, Patience, Reserve};
+use gpuslice_config::ledger::{Account, Kind, Patience, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
@@ -44,13 +44,14 @@ pub(crate) struct Reserves {
     more: [AtomicPtr<[Place; MORE]>; MAPPINGS],
 }
 
-/// A key: a handle, or a device's number; above it the ordinal that is charged, plus one; above
-/// that the number of times the place was reused.
-const NUMBER: u64 = (1 << 53) - 1;
+/// A key: a handle, or a device's number; above it whether the memory is managed; above that the
+/// ordinal that is charged, plus one, and the number of times the place was reused.
+const NUMBER: u64 = (1 << 52) - 1;
+const MANAGED: u64 = 1 << 52;
 const ORDINAL: u64 = ((1 << 6) - 1) << ORDINAL_AT;
 const ORDINAL_AT: u32 = 53;
-const TIMES: u64 = !(NUMBER | ORDINAL);
-const ONCE: u64 = NUMBER + ORDINAL + 1;
+const TIMES: u64 = !(NUMBER | MANAGED | ORDINAL);
+const ONCE: u64 = NUMBER + MANAGED + ORDINAL + 1;
 /// Memory of the host, which is charged to no device.
 const HOST: u64 = 0;
 /// A free place, whose pool is gone.
@@ -86,6 +87,8 @@ pub(crate) struct Known {
 pub(crate) enum What {
     /// A pool, by its handle.
     Pool(u64),
+    /// A pool of managed memory, by its handle.
+    Managed(u64),
     /// The graphs of the device that they are charged to.
     Graphs,
 }
@@ -95,13 +98,14 @@ fn key(what: What, device: Option<CudaOrdinal>) -> Option<u64> {
         None => HOST,
         Some(ordinal) => u64::from(ordinal.0).checked_add(1)?,
     };
-    let number = match what {
-        What::Pool(handle) => handle,
+    let (number, managed) = match what {
+        What::Pool(handle) => (handle, 0),
+        What::Managed(handle) => (handle, MANAGED),
         // No handle is as small as an ordinal.
-        What::Graphs => above,
+        What::Graphs => (above, 0),
     };
     let is_one = above < ORDINAL >> ORDINAL_AT && number != 0 && number <= NUMBER;
-    is_one.then_some(above << ORDINAL_AT | number)
+    is_one.then_some(above << ORDINAL_AT | managed | number)
 }
 
 fn is_used(key: u64) -> bool {
@@ -125,7 +129,25 @@ impl Known {
         let number = self.key & NUMBER;
         match number == (self.key & ORDINAL) >> ORDINAL_AT {
             true => What::Graphs,
+            false if self.key & MANAGED != 0 => What::Managed(number),
             false => What::Pool(number),
+        }
+    }
+
+    /// The handle of the pool. None: the place belongs to graphs.
+    pub(crate) fn pool(&self) -> Option<u64> {
+        match self.what() {
+            What::Pool(handle) | What::Managed(handle) => Some(handle),
+            What::Graphs => None,
+        }
+    }
+
+    /// The kind of memory that it is charged as.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self.key & MANAGED {
+            0 => Kind::Pool,
+            _ => Kind::Managed,
         }
     }
 

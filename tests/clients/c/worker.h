@@ -48,6 +48,9 @@ struct instantiation {
     void *upload_stream, *failed_node;
     int result;
 };
+struct location {
+    int type, id;
+};
 struct access {
     int location, id, flags;
 };
@@ -60,6 +63,8 @@ int cuMemFreeAsync(word memory, void *stream);
 int cuMemAllocFromPoolAsync(word *memory, size_t bytes, void *pool, void *stream);
 int cuDeviceGetDefaultMemPool(void **pool, int device);
 int cuMemPoolCreate(void **pool, const struct pool_properties *properties);
+/* Since CUDA 13: older drivers do not have it. */
+__attribute__((weak)) int cuMemGetDefaultMemPool(void **pool, struct location *location, int type);
 int cuMemPoolDestroy(void *pool);
 int cuStreamCreate(void **stream, unsigned flags);
 int cuStreamDestroy_v2(void *stream);

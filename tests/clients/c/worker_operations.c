@@ -373,6 +373,11 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuDeviceGetDefaultMemPool(&handle, (int)n[1]);
         return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
     }
+    if (IS("default-pool-at")) {
+        struct location location = {(int)n[2], (int)n[3]};
+        code = cuMemGetDefaultMemPool ? cuMemGetDefaultMemPool(&handle, &location, (int)n[1]) : -1;
+        return keep(n[0], POOL, (word)(uintptr_t)handle, 0, code);
+    }
     if (IS("capture") || IS("captured")) {
         void *stream = (void *)(uintptr_t)things[n[0] % THINGS].at;
         return IS("capture") ? cuStreamBeginCapture_v2(stream, 0) : cuStreamEndCapture(stream, &handle);

@@ -6,12 +6,12 @@
 //! growth exceeds the slice, the pools are trimmed, and the request is refused only if it still
 //! does not fit.
 
-use gpuslice_config::ledger::{Grant, Growth, Kind, Reservable as _, stepped};
+use gpuslice_config::ledger::{Grant, Growth, Reservable as _, stepped};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools::{self, Pool};
-use crate::account::{self, Account, Outcome, graphs};
+use crate::account::{self, Outcome, graphs};
 use crate::answer::device;
 use crate::hooks::out;
 use crate::real::abi::{
@@ -209,7 +209,8 @@ unsafe fn allocate_from(
     if code != SUCCESS {
         reserve.end(given, Growth::Kept, pool);
         if code == CUDA_ERROR_OUT_OF_MEMORY {
-            pool.account.refused_by_driver(stepped(request), Kind::Pool);
+            pool.account
+                .refused_by_driver(stepped(request), pool.kind());
         }
         return code;
     }
@@ -231,8 +232,8 @@ unsafe fn allocate_from(
     pools::trim(*copy, account);
     // The pool keeps memory freed in stream order until the stream has executed the free.
     reserve.settle(Growth::Kept, pool);
-    let Outcome::Refused(refusal) = account.try_claim(stepped(request), Kind::Pool) else {
-        account.release(stepped(request), Kind::Pool);
+    let Outcome::Refused(refusal) = account.try_claim(stepped(request), pool.kind()) else {
+        account.release(stepped(request), pool.kind());
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     account.refuse(stepped(request), refusal);
@@ -242,11 +243,11 @@ unsafe fn allocate_from(
 /// Claims the memory that a pool will add for a request.
 fn claim(pool: &Pool, request: u64) -> Result<Grant, ()> {
     let reserve = pool.reserve();
-    let ask = |ask: fn(&Account, u64) -> Result<Bytes, ()>| {
+    let ask = |ask: fn(&Pool, u64) -> Result<Bytes, ()>| {
         let idle = reserve.count_on(Bytes::new(request), pool);
         let claimed = match request.saturating_sub(idle.get()) {
             0 => Ok(Bytes::ZERO),
-            missing => ask(&pool.account, missing),
+            missing => ask(pool, missing),
         };
         let Ok(claimed) = claimed else {
             reserve.let_go(idle);
@@ -275,27 +276,25 @@ fn claim(pool: &Pool, request: u64) -> Result<Grant, ()> {
 }
 
 /// Claims the driver's usual growth, or else the least growth that the request needs.
-fn generously(account: &Account, missing: u64) -> Result<Bytes, ()> {
+fn generously(pool: &Pool, missing: u64) -> Result<Bytes, ()> {
     let most = missing.checked_next_multiple_of(GROWTH).unwrap_or(u64::MAX);
-    match account.try_claim(Bytes::new(most), Kind::Pool) {
+    match pool.account.try_claim(Bytes::new(most), pool.kind()) {
         Outcome::Granted => Ok(Bytes::new(most)),
         Outcome::Uncounted => Ok(Bytes::ZERO),
-        Outcome::Refused(_) => sparingly(account, missing),
+        Outcome::Refused(_) => sparingly(pool, missing),
     }
 }
 
-fn sparingly(account: &Account, missing: u64) -> Result<Bytes, ()> {
-    answered(
-        account.try_claim_steps(Bytes::new(missing), stepped(missing), Kind::Pool),
-        missing,
-    )
+fn sparingly(pool: &Pool, missing: u64) -> Result<Bytes, ()> {
+    let (request, bytes) = (Bytes::new(missing), stepped(missing));
+    let outcome = pool.account.try_claim_steps(request, bytes, pool.kind());
+    answered(outcome, missing)
 }
 
-fn aloud(account: &Account, missing: u64) -> Result<Bytes, ()> {
-    answered(
-        account.claim_steps(Bytes::new(missing), stepped(missing), Kind::Pool),
-        missing,
-    )
+fn aloud(pool: &Pool, missing: u64) -> Result<Bytes, ()> {
+    let (request, bytes) = (Bytes::new(missing), stepped(missing));
+    let outcome = pool.account.claim_steps(request, bytes, pool.kind());
+    answered(outcome, missing)
 }
 
 fn answered(outcome: Outcome, missing: u64) -> Result<Bytes, ()> {

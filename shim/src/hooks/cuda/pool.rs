@@ -4,10 +4,8 @@
 
 use core::ffi::c_void;
 
-use crate::account;
+use crate::account::{self, PoolPlace};
 use crate::account::{pools, sharing};
-use crate::answer::device;
-use crate::answer::location::{self, Location};
 use crate::real::abi::{CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
@@ -74,15 +72,12 @@ pub(crate) unsafe fn create(
         let wanted = unsafe { properties.cast::<PoolProps>().read() };
         // SAFETY: CUDA_SUCCESS, so the driver has written to `pool`.
         let pool = unsafe { pool.read() };
-        let device = match location::of(wanted.location, wanted.id) {
-            Location::Device(ordinal) => Some(ordinal),
-            // On unified memory the host's memory is the device's.
-            Location::Host => device::current(call.copy).filter(|ordinal| {
-                account::by_ordinal(call.copy, *ordinal).is_some_and(|account| account.unified())
-            }),
-            Location::Unknown => device::current(call.copy),
+        let place = PoolPlace {
+            kind: wanted.kind,
+            location: wanted.location,
+            id: wanted.id,
         };
-        pools::created(call.copy, pool, device);
+        pools::created(call.copy, pool, place);
     }
     code
 }

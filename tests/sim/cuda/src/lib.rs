@@ -32,6 +32,7 @@ mod managed;
 mod memory;
 mod pointer;
 mod pool;
+mod pool_places;
 mod resolve;
 mod state;
 mod stream;

@@ -14,8 +14,8 @@ use gpuslice_sim_machine::Kind;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Location {
-    kind: i32,
-    id: i32,
+    pub(crate) kind: i32,
+    pub(crate) id: i32,
 }
 
 const ON_DEVICE: i32 = 1;

@@ -22,7 +22,9 @@ const SMALLEST: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Pool {
     device: CUdevice,
-    /// `None`: host memory, for which only unified memory is charged.
+    place: Place,
+    /// `None`: host memory, for which only unified memory is charged, or managed memory, which is
+    /// not charged.
     domain: Option<usize>,
     is_default: bool,
     threshold: u64,
@@ -34,6 +36,53 @@ pub(crate) struct Pool {
     max: u64,
     /// The pool was destroyed while its memory was in use. It ends with the last of that memory.
     doomed: bool,
+}
+
+/// The place of a pool: the vendor's allocation type, and type and id of its CUmemLocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) kind: i32,
+    pub(crate) location: i32,
+    pub(crate) id: i32,
+}
+
+/// CU_MEM_ALLOCATION_TYPE_MANAGED.
+const MANAGED: i32 = 2;
+
+impl Place {
+    /// The default place of a device.
+    pub(crate) fn on(device: CUdevice) -> Place {
+        Place {
+            kind: 1,
+            location: 1,
+            id: device,
+        }
+    }
+
+    /// The device, or -1.
+    fn device(self) -> CUdevice {
+        match self.location {
+            1 | LOCALITY_DOMAIN => device_of(self.location, self.id),
+            _ => -1,
+        }
+    }
+
+    /// The memory that is charged, if any.
+    fn domain(self, driver: &Driver) -> Answer<Option<usize>> {
+        let on_device = matches!(self.location, 1 | LOCALITY_DOMAIN);
+        let domain = on_device.then(|| driver.device(self.device()).map(|it| it.domain));
+        let domain = domain.transpose()?;
+        let integrated = || {
+            let mut domains = driver.devices.iter().map(|it| it.domain);
+            domains.find(|it| driver.machine.gpu(*it).integrated)
+        };
+        match (self.kind, self.location) {
+            (MANAGED, 0..=3) => Ok(None),
+            (1, 1 | LOCALITY_DOMAIN) => Ok(domain),
+            (1, 2..=4) => Ok(integrated()),
+            _ => Err(INVALID_VALUE),
+        }
+    }
 }
 
 /// The start of the vendor's CUmemPoolProps.
@@ -48,28 +97,30 @@ pub(crate) struct Props {
     max: usize,
 }
 
-fn default_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<Handle> {
+/// The default pool of a place.
+pub(crate) fn default_pool(driver: &Driver, state: &mut State, place: Place) -> Answer<Handle> {
     let known = state
         .pools
         .iter()
-        .find(|(_, pool)| pool.is_default && pool.device == device);
-    if let Some((handle, _)) = known {
-        return Ok(*handle);
+        .find(|(_, pool)| pool.is_default && pool.place == place);
+    match known {
+        Some((handle, _)) => Ok(*handle),
+        None => add(driver, state, place, true, 0),
     }
-    let domain = Some(driver.device(device)?.domain);
-    Ok(add(state, device, domain, true, 0))
 }
 
 fn add(
+    driver: &Driver,
     state: &mut State,
-    device: CUdevice,
-    domain: Option<usize>,
+    place: Place,
     is_default: bool,
     max: u64,
-) -> Handle {
+) -> Answer<Handle> {
+    let domain = place.domain(driver)?;
     let handle = state.fresh_handle();
     let pool = Pool {
-        device,
+        device: place.device(),
+        place,
         domain,
         is_default,
         threshold: 0,
@@ -82,13 +133,14 @@ fn add(
         doomed: false,
     };
     state.pools.insert(handle, pool);
-    handle
+    Ok(handle)
 }
 
-fn current_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<Handle> {
+/// The pool of a device that serves allocations which name none.
+pub(crate) fn current_pool(driver: &Driver, state: &mut State, device: CUdevice) -> Answer<Handle> {
     match state.current_pool.get(&device) {
         Some(pool) => Ok(*pool),
-        None => default_pool(driver, state, device),
+        None => default_pool(driver, state, Place::on(device)),
     }
 }
 
@@ -251,12 +303,10 @@ fn get_attribute(pool: &Pool, attribute: i32, out: Out<u64>) -> Answer {
         6 => out.set(pool.reserved_high),
         7 => out.set(pool.used),
         8 => out.set(pool.used_high),
-        9 => out.cast::<i32>().set(1),
+        9 => out.cast::<i32>().set(pool.place.kind),
         10 => out.cast::<i32>().set(0),
         11 => out.cast::<i32>().set(pool.device),
-        12 => out
-            .cast::<i32>()
-            .set(if pool.domain.is_some() { 1 } else { 2 }),
+        12 => out.cast::<i32>().set(pool.place.location),
         13 => out.set(pool.max),
         _ => Err(INVALID_VALUE),
     }
@@ -290,7 +340,7 @@ cuda! {
     fn cuDeviceGetDefaultMemPool(out: Out<Handle>, device: CUdevice) {
         let driver = driver()?;
         driver.device(device)?;
-        out.set(default_pool(driver, &mut driver.state(), device)?)
+        out.set(default_pool(driver, &mut driver.state(), Place::on(device))?)
     }
 
     fn cuDeviceGetMemPool(out: Out<Handle>, device: CUdevice) {
@@ -314,16 +364,8 @@ cuda! {
             return Err(INVALID_VALUE);
         }
         let props = props.get()?;
-        let domain = match props.location {
-            1 | LOCALITY_DOMAIN => Some(driver.device(device_of(props.location, props.id))?.domain),
-            2..=4 => driver.devices.iter().map(|it| it.domain).find(|it| driver.machine.gpu(*it).integrated),
-            _ => return Err(INVALID_VALUE),
-        };
-        let device = match props.location {
-            1 | LOCALITY_DOMAIN => device_of(props.location, props.id),
-            _ => -1,
-        };
-        out.set(add(&mut driver.state(), device, domain, false, props.max as u64))
+        let place = Place { kind: props.kind, location: props.location, id: props.id };
+        out.set(add(driver, &mut driver.state(), place, false, props.max as u64)?)
     }
 
     fn cuMemPoolDestroy(pool: Handle) {

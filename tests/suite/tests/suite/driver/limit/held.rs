@@ -81,6 +81,9 @@ fn a_held_slice_claims_nothing() {
     assert_eq!(worker.free(), 0);
     // The driver does not count managed memory, so the library refuses it.
     assert_eq!(worker.code(&format!("managed 1 {GRANULE}")), OUT_OF_MEMORY);
+    // So it does with a pool of managed memory.
+    worker.must("pool-at 2 2 0 0");
+    assert_eq!(worker.code(&format!("from 3 2 {GRANULE}")), OUT_OF_MEMORY);
 }
 
 #[test]
