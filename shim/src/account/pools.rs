@@ -216,7 +216,7 @@ pub(crate) fn close_all(ordinal: CudaOrdinal) {
 /// Follows `close_all`: forgets the closed pools if the primary context ended, else reopens them.
 pub(crate) fn closed(copy: CopyId, ordinal: CudaOrdinal, gone: bool) {
     each_on(ordinal, |known| match gone {
-        true => destroyed(copy, known, 0),
+        true => ended(copy, known, Known::forget_reset, 0),
         false => known.open(),
     });
 }
@@ -240,11 +240,15 @@ pub(crate) fn in_use(copy: CopyId, pool: CUmemoryPool) -> u64 {
 /// Forgets a destroyed pool. While memory from it is `in_use`, its whole reserve stays charged;
 /// freeing the last of it releases the reserve.
 pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
+    ended(copy, known, Known::forget, in_use);
+}
+
+fn ended(copy: CopyId, known: Known, forget: fn(&Known) -> Option<Bytes>, in_use: u64) {
     let account = known
         .ordinal()
         .and_then(|one| account::by_ordinal(copy, one));
     let kind = known.kind();
-    let (Some(bytes), Some(handle)) = (known.forget(), known.pool()) else {
+    let (Some(bytes), Some(handle)) = (forget(&known), known.pool()) else {
         return;
     };
     let Some(account) = account else {

@@ -3,7 +3,9 @@
 //! Touches: places of this process's page, and further mappings if a program has more pools.
 //! Law: a place belongs to one pool from when the pool is known until it is destroyed, and each
 //! pool has one place. An unknown pool goes to the first place that was never used, so that a
-//! second thread finds it there. Only a thread that has just created a pool may reuse a place.
+//! second thread finds it there. A place may be reused by a thread that has just created a pool, and
+//! by an unknown pool of the device whose reset has freed the place: no thread may use that device's
+//! pools during the reset, so none has looked for the pool in later places.
 //!
 //! A handle is a pointer: the driver is called with it only between `enter` and `leave`. A thread
 //! that is about to destroy the pool first closes its place, and waits until all others have left.
@@ -58,6 +60,8 @@ const HOST: u64 = 0;
 const GONE: u64 = ORDINAL;
 /// A place whose pool is being forgotten.
 const GOING: u64 = ORDINAL + 1;
+/// A free place, whose pool ended with a reset of the first device; those of other devices follow.
+const RESET: u64 = ORDINAL + 2;
 
 const ENTERED: u64 = (1 << 32) - 1;
 const GENERATION: u64 = 1 << 32;
@@ -106,6 +110,11 @@ fn key(what: What, device: Option<CudaOrdinal>) -> Option<u64> {
     };
     let is_one = above < ORDINAL >> ORDINAL_AT && number != 0 && number <= NUMBER;
     is_one.then_some(above << ORDINAL_AT | managed | number)
+}
+
+/// The key of a place that was freed by a reset of the device.
+fn reset(device: CudaOrdinal) -> u64 {
+    RESET.wrapping_add(u64::from(device.0))
 }
 
 fn is_used(key: u64) -> bool {
@@ -212,6 +221,16 @@ impl Known {
     /// Forgets a destroyed pool. The caller releases its bytes in the ledger. None: the place
     /// belongs to another pool by now.
     pub(crate) fn forget(&self) -> Option<Bytes> {
+        self.free(GONE)
+    }
+
+    /// Like `forget`, for a pool that ended with a reset of its device.
+    pub(crate) fn forget_reset(&self) -> Option<Bytes> {
+        self.free(self.ordinal().map_or(GONE, reset))
+    }
+
+    /// Frees the place. `mark`: its key from now on.
+    fn free(&self, mark: u64) -> Option<Bytes> {
         let Known { place, key } = self;
         let times = key & TIMES;
         let going = place
@@ -221,7 +240,7 @@ impl Known {
             let held = place.reserve.close();
             let next = place.users.load(SeqCst).wrapping_add(GENERATION);
             place.users.store(next & GENERATIONS, SeqCst);
-            place.key.store(times.wrapping_add(ONCE) | GONE, SeqCst);
+            place.key.store(times.wrapping_add(ONCE) | mark, SeqCst);
             held
         })
     }
@@ -279,9 +298,12 @@ pub(crate) fn known(
     device: Option<CudaOrdinal>,
 ) -> Option<Known> {
     let key = key(what, device)?;
+    let freed = device.filter(|_| what != What::Graphs).map(reset);
     let take = |place: &'static Place| {
-        if place.key.load(SeqCst) == 0 {
-            let _ = place.key.compare_exchange(0, key, SeqCst, SeqCst);
+        let seen = place.key.load(SeqCst);
+        if seen == 0 || freed == Some(seen & !TIMES) {
+            let mine = seen & TIMES | key;
+            let _ = place.key.compare_exchange(seen, mine, SeqCst, SeqCst);
         }
         look(place, key & NUMBER)
     };

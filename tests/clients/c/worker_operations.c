@@ -191,6 +191,23 @@ static int synchronise(size_t count, size_t bytes)
     return 0;
 }
 
+/* Uses the device's current pool and resets the device, `count` times. */
+static int resets(size_t count, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        int code = synchronise(1, bytes);
+        if (!code)
+            code = cuDevicePrimaryCtxReset_v2(ordinal);
+        primary = NULL;
+        following = 0;
+        if (!code)
+            code = start(ordinal);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
 /* Imports the memory that a descriptor of another process refers to. */
 static int import_descriptor(size_t number, size_t pid, size_t descriptor)
 {
@@ -354,6 +371,8 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return churn(n[0]);
     if (IS("synchronise"))
         return synchronise(n[0], n[1]);
+    if (IS("resets"))
+        return resets(n[0], n[1]);
     if (IS("reset")) {
         code = cuDevicePrimaryCtxReset_v2(ordinal);
         primary = NULL;

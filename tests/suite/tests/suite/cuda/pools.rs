@@ -101,3 +101,14 @@ fn a_refused_allocation_does_not_end_a_capture_of_another_thread() {
     assert_eq!(refused.get(2).map(String::as_str), Some("2"), "{refused:?}");
     worker.must("captured 0");
 }
+
+/// The library has places for 65,544 pools. Each reset ends the default pool, and it took a new one.
+#[test]
+fn the_default_pool_of_a_device_that_is_reset_often_is_limited() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must(&format!("resets 66000 {MIB}"));
+    assert_eq!(worker.code(&format!("async 1 {}", 2 * GIB)), OUT_OF_MEMORY);
+    worker.must(&format!("async 1 {}", 512 * MIB));
+    assert_eq!(slice.counted(), CONTEXT + 512 * MIB);
+}
