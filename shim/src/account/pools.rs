@@ -274,7 +274,8 @@ pub(crate) struct Leftover {
 /// The memory of a destroyed pool at an address.
 #[inline]
 pub(crate) fn leftover(copy: CopyId, address: CUdeviceptr) -> Option<Leftover> {
-    let state = page::page()?;
+    // Without a page, no pool was ever destroyed.
+    let state = page::existing()?;
     match state.dooms.load(Ordering::Acquire) {
         0 => None,
         _ => look(state, copy, address),

@@ -63,9 +63,14 @@ static PAGES: AtomicPtr<ProcessState> = AtomicPtr::new(core::ptr::null_mut());
 /// The page of this process. None: the kernel refuses memory for it.
 #[inline]
 pub(crate) fn page() -> Option<&'static ProcessState> {
+    existing().or_else(first)
+}
+
+/// The page of this process, if it has one already.
+#[inline]
+pub(crate) fn existing() -> Option<&'static ProcessState> {
     // SAFETY: the stored pointer is mapped for good, and all zeros is a valid ProcessState.
-    let known = unsafe { PAGES.load(Ordering::Acquire).as_ref() };
-    known.or_else(first)
+    unsafe { PAGES.load(Ordering::Acquire).as_ref() }
 }
 
 /// The page of this process, or one that never holds an entry. The latter serves an enforced limit

@@ -297,12 +297,13 @@ pub(crate) fn primary_let_go(
     ordinal: CudaOrdinal,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let closes = account::counts() && is_active(copy, ordinal);
+    let counts = account::counts();
+    let closes = counts && is_active(copy, ordinal);
     if closes {
         pools::close_all(ordinal);
     }
     let code = ask();
-    let gone = code == SUCCESS && !is_active(copy, ordinal);
+    let gone = counts && code == SUCCESS && !is_active(copy, ordinal);
     if closes {
         pools::closed(copy, ordinal, gone);
     }

@@ -3,8 +3,9 @@
 //! Touches: every client, on every machine with discrete cards.
 
 use gpuslice_suite::clients::{Client, Says};
+use gpuslice_suite::compile::compile;
 use gpuslice_suite::every_client;
-use gpuslice_suite::run::{Answer, Machine};
+use gpuslice_suite::run::{Answer, Machine, Run};
 
 /// Runs a client on a new machine, with or without the preload; there is no slice.
 fn answer(client: &Client, scenario: &str, with_shim: bool) -> Answer {
@@ -90,4 +91,19 @@ fn unified_memory_of_another_machine_than_the_hosts_is_left_alone() {
             }
         }
     }
+}
+
+/// The first free mapped the tables of the library, and the end of a context called the driver twice.
+#[test]
+fn frees_and_the_end_of_a_context_cost_nothing_without_a_slice() {
+    let words = ["-shared", "-fPIC", "-DDRIVER", "-Wl,-soname,libcuda.so.1"];
+    let driver = compile("cc", "c/unsliced.c", "unsliced/libcuda.so.1", &words);
+    let words = ["-L{here}", "-l:libcuda.so.1"];
+    let program = compile("cc", "c/unsliced.c", "unsliced/program", &words);
+    let run = || Run::new(&program).env("LD_LIBRARY_PATH", driver.parent().unwrap());
+    assert_eq!(run().answer().clean(), "code 0, pages 0, queries 0\n");
+    assert_eq!(
+        run().with_shim().answer().clean(),
+        "code 0, pages 0, queries 0\n"
+    );
 }
