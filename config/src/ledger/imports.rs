@@ -3,7 +3,7 @@
 
 use super::protocol::layout::{Device, Kind, Trust};
 use super::protocol::private::Mine;
-use super::protocol::sharing::{self, Class, Sharer};
+use super::protocol::sharing::{self, Class, ObjectSize, Sharer};
 use super::protocol::totals;
 use super::{Claim, Ledger};
 use crate::words::units::Bytes;
@@ -54,7 +54,7 @@ impl Ledger {
 
     /// The size of an exported object, for imports that do not report their own size.
     #[must_use]
-    pub fn exported(&self, device: Device, class: Class) -> Option<Bytes> {
+    pub fn exported(&self, device: Device, class: Class) -> Option<ObjectSize> {
         let (session, device) = (self.session(), self.in_file(device));
         let lives = totals::lives(self.table, &session, device, Trust::unless(true));
         sharing::object(self.table, device, class, lives)

@@ -47,7 +47,7 @@ mod snapshot;
 
 pub use limits::{LIMIT_UNIT, SetLimit};
 pub use protocol::layout::{DEVICES, Device, Kind, MAX_SIZE, SIZE, SLOTS, VERSION, size_for};
-pub use protocol::sharing::{CLASSES, Class, key_of};
+pub use protocol::sharing::{CLASSES, Class, ObjectSize, key_of};
 pub use protocol::step::{STEP, rounded, spoken_for, stepped};
 pub use reservation::{Account, Grant, Growth, Patience, Reservable, Reserve};
 

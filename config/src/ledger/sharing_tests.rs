@@ -7,7 +7,7 @@
 )]
 
 use super::protocol::layout::{Device, Head, KINDS, Node, Table};
-use super::protocol::sharing::{self, Class, Sharer, key_of};
+use super::protocol::sharing::{self, Class, ObjectSize, Sharer, key_of};
 use super::protocol::sync::{AtomicU32, AtomicU64};
 use super::{Import, Ledger};
 use crate::words::units::Bytes;
@@ -128,7 +128,11 @@ fn an_import_that_somebody_pays_for_does_not_grow_the_charge() {
     rows.row(0).export(class, mib(6));
     rows.row(0).export(class, mib(2));
     let all = |_, _| true;
-    assert_eq!(sharing::object(rows.table(), GPU, class, all), Some(mib(4)));
+    let size = ObjectSize {
+        bytes: mib(4),
+        is_average: true,
+    };
+    assert_eq!(sharing::object(rows.table(), GPU, class, all), Some(size));
     assert_eq!(sharing::object(rows.table(), OTHER, class, all), None);
     let growth = |slot, more| sharing::growth(rows.table(), GPU, class, slot, mib(more), all);
     assert_eq!(growth(1, 8), mib(0));

@@ -19,6 +19,8 @@ pub(crate) enum Whose {
     Exported,
     /// Memory of another process that this process has imported.
     Imported,
+    /// Imported memory whose size is an average until its first mapping.
+    Averaged,
 }
 
 /// The record of physical memory: 16 bits of references, 23 of steps.
@@ -62,7 +64,8 @@ impl Physical {
             whose: match whose & 3 {
                 0 => Whose::Own,
                 1 => Whose::Exported,
-                _ => Whose::Imported,
+                2 => Whose::Imported,
+                _ => Whose::Averaged,
             },
             class: Class::numbered(class),
         }
@@ -72,10 +75,29 @@ impl Physical {
         Bytes::new(self.steps.wrapping_mul(STEP))
     }
 
+    /// The record of imported memory that is mapped up to `end`, in steps.
+    pub(crate) fn mapped(self, end: u64) -> Physical {
+        match self.whose {
+            // Any mapping is a better measure than an average.
+            Whose::Averaged => Physical {
+                steps: end,
+                whose: Whose::Imported,
+                ..self
+            },
+            // A mapping of a part says nothing about the rest.
+            _ => Physical {
+                steps: end.max(self.steps),
+                ..self
+            },
+        }
+    }
+
     pub(crate) fn release(self, ledger: &Ledger) {
         let Physical { device, class, .. } = self;
         match self.whose {
-            Whose::Imported => return sharing::unimport(device, class, self.bytes()),
+            Whose::Imported | Whose::Averaged => {
+                return sharing::unimport(device, class, self.bytes());
+            }
             // The export ends before the memory itself is released: see `sharing`.
             Whose::Exported => ledger.unexport(device, class, self.bytes()),
             Whose::Own => {}

@@ -63,7 +63,9 @@ impl Share {
             ..
         } = self;
         match self.whose {
-            Whose::Imported => return sharing::unimport(device, class, bytes),
+            Whose::Imported | Whose::Averaged => {
+                return sharing::unimport(device, class, bytes);
+            }
             // The export ends before the memory itself is released: see `sharing`.
             Whose::Exported => ledger.unexport(device, class, bytes),
             Whose::Own => {}

@@ -283,6 +283,19 @@ pub(crate) fn unimport(device: Device, class: Class, bytes: Bytes) {
     }
 }
 
+/// Corrects the size of imported memory that is in use. It is not refused any more.
+pub(crate) fn correct_import(device: Device, class: Class, counted: Bytes, size: Bytes) {
+    let less = counted.minus(size);
+    if counted < size
+        && let Some(ledger) = account::ledger()
+    {
+        ledger.import(device, class, size.minus(counted), Bytes::MAX);
+    }
+    if less != Bytes::ZERO {
+        unimport(device, class, less);
+    }
+}
+
 /// Ends the exports and imports of a context that no longer exists.
 pub(crate) fn context_gone(state: &'static ProcessState, number: u8) {
     let shares = [&state.exports, &state.imports];

@@ -233,13 +233,22 @@ pub(crate) fn growth(
     Bytes::new(bytes(after.saturating_sub(now)))
 }
 
-/// The size of one exported object of a class; the average if there are several.
+/// The size of an exported object, as far as its class reveals it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectSize {
+    /// The size; the average if the class has several objects.
+    pub bytes: Bytes,
+    /// Whether the class has several objects.
+    pub is_average: bool,
+}
+
+/// The size of one exported object of a class.
 pub(crate) fn object(
     table: Table<'_>,
     device: Device,
     class: Class,
     mut lives: impl FnMut(usize, Head) -> bool,
-) -> Option<Bytes> {
+) -> Option<ObjectSize> {
     let place = usize::from(class.number());
     let (mut objects, mut steps) = (0u64, 0u64);
     for row in rows(table) {
@@ -251,7 +260,11 @@ pub(crate) fn object(
             steps = steps.saturating_add(word & STEPS);
         }
     }
-    Some(Bytes::new(bytes(steps.div_ceil(objects.max(1))))).filter(|_| objects != 0)
+    let size = ObjectSize {
+        bytes: Bytes::new(bytes(steps.div_ceil(objects.max(1)))),
+        is_average: objects > 1,
+    };
+    (objects != 0).then_some(size)
 }
 
 fn change(word: &AtomicU64, by: impl Fn(u64) -> u64) {

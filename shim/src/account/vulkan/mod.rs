@@ -111,7 +111,7 @@ pub(crate) fn release_of(account: &Account, found: FoundEntry) {
         let share = Share::unpack(found.payload());
         match share.whose {
             Whose::Own => account.release(share.bytes, Kind::Vmm),
-            Whose::Exported | Whose::Imported => share.release(account.ledger),
+            Whose::Exported | Whose::Imported | Whose::Averaged => share.release(account.ledger),
         }
     }
 }

@@ -163,7 +163,11 @@ pub(crate) unsafe fn map(
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(ptr, size, offset, handle, flags) };
     let found = account::find(Space::Physical, handle);
-    let imported = found.filter(|found| Physical::unpack(found.payload()).whose == Whose::Imported);
+    let is_imported = |found: &FoundEntry| {
+        let whose = Physical::unpack(found.payload()).whose;
+        matches!(whose, Whose::Imported | Whose::Averaged)
+    };
+    let imported = found.filter(is_imported);
     let code = match imported {
         Some(imported) => map_imported(call.copy, imported, offset.saturating_add(size), ask),
         None => ask(),
@@ -187,15 +191,9 @@ fn map_imported(
 ) -> CUresult {
     let physical = Physical::unpack(found.payload());
     let end = stepped(end as u64).get() / STEP;
-    // The first mapping is a better measure than the exported size.
-    let steps = match physical.references {
-        ..=1 => end,
-        _ => end.max(physical.steps),
-    };
-    let (more, less) = [(steps, physical.steps), (physical.steps, steps)]
-        .map(|(one, other)| Bytes::new(one.saturating_sub(other).saturating_mul(STEP)))
-        .into();
-    let Physical { device, class, .. } = physical;
+    let (device, class) = (physical.device, physical.class);
+    let size = |steps: u64| Bytes::new(steps.saturating_mul(STEP));
+    let more = size(physical.mapped(end).steps).minus(physical.bytes());
     let account = device::all(copy)
         .filter_map(|ordinal| account::by_ordinal(copy, ordinal))
         .find(|account| account.listed == device);
@@ -211,9 +209,12 @@ fn map_imported(
         return code;
     }
     loop {
+        // Another thread may have mapped the memory meanwhile, and changed its size.
         let now = Physical::unpack(found.payload());
-        if found.replace_payload(Physical { steps, ..now }.pack()) {
-            sharing::unimport(device, class, less);
+        let mapped = now.mapped(end);
+        if found.replace_payload(mapped.pack()) {
+            let counted = size(now.steps.saturating_add(more.get() / STEP));
+            sharing::correct_import(device, class, counted, mapped.bytes());
             return code;
         }
         let Some(again) = found.again() else {
@@ -326,10 +327,11 @@ fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
     let Some((account, kind)) = payer else {
         return true;
     };
-    let size = account.ledger.exported(account.listed, class);
-    let size = size.unwrap_or(Bytes::ZERO);
+    let exported = account.ledger.exported(account.listed, class);
+    let size = exported.map_or(Bytes::ZERO, |exported| exported.bytes);
     let whose = match account.import(class, size) {
         Import::Refused { .. } => return false,
+        Import::Shared if exported.is_some_and(|exported| exported.is_average) => Whose::Averaged,
         Import::Shared => Whose::Imported,
         Import::Paid => Whose::Own,
     };

@@ -1,6 +1,7 @@
 //! Memory that one process exports and another imports. It is charged to the exporter while the
 //! exporter holds it, and then to a process that has imported it, once for each object.
 
+use gpuslice_suite::compile;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 
@@ -202,4 +203,51 @@ fn what_was_imported_ends_with_the_context_that_it_is_in() {
     agrees(&slice, &mut importer);
     importer.must("release-primary");
     assert_eq!((slice.counted(), slice.held()), (0, 0));
+}
+
+#[test]
+fn imported_memory_that_is_mapped_in_part_stays_charged_in_full() {
+    for scenario in MACHINES {
+        let slice = Counted::new(scenario, LIMIT);
+        let mut exporter = slice.worker();
+        let mut importer = slice.worker();
+        let exported = export(&mut exporter, Way::Descriptor, 0);
+        assert_eq!(import(&mut importer, &exported, 0), 0);
+        importer.must(&format!("map-bytes 9 0 {}", 2 * MIB));
+        exporter.kill();
+        slice.buried(1);
+        agrees(&slice, &mut importer);
+        importer.must("free 9");
+        agrees(&slice, &mut importer);
+        let before = slice.counted();
+        importer.must("free 0");
+        assert_eq!(before - slice.counted(), EACH, "{scenario}");
+    }
+}
+
+#[test]
+fn threads_that_map_one_imported_object_are_charged_once() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    let mut neighbour = slice.neighbour();
+    let run = slice.run(compile::worker());
+    let mut importer = Worker::start(run.env("GPUSLICE_SIM_FAULTS", "slow:cuMemMap=200ms"));
+    importer.must("start 0");
+    let before = importer.free();
+    let exported = export(&mut neighbour, Way::Descriptor, 0);
+    assert_eq!(import(&mut importer, &exported, 0), 0);
+    // Both threads are in the driver while the size is unknown.
+    for thread in [1, 2] {
+        importer.send(thread, &format!("map-bytes {} 0 {EACH}", 8 + thread));
+    }
+    for _ in 0..2 {
+        assert_eq!(
+            importer.hear().map(|words| words[2].clone()).as_deref(),
+            Some("0")
+        );
+    }
+    assert_eq!(before - importer.free(), EACH);
+    for number in [9, 10, 0] {
+        importer.must(&format!("free {number}"));
+    }
+    assert_eq!(importer.free(), before);
 }
