@@ -117,6 +117,10 @@ pub(crate) fn export(copy: CopyId, address: CUdeviceptr, key: u64) {
     if !handles::put_payload(state, Space::Exported, base, exported.pack()) {
         ledger.unexport(exported.device, exported.class, exported.bytes);
     }
+    // Each thread has put its export before it looks: of several, all but the first are removed.
+    handles::all(state, Space::Exported, base)
+        .skip(1)
+        .for_each(unexport);
 }
 
 /// Records that the driver has freed an address, before the ledger releases it.

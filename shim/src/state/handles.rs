@@ -17,50 +17,7 @@ use gpuslice_config::ledger::{Device, Kind};
 use gpuslice_config::words::units::Bytes;
 
 use crate::state::page::{self, ProcessState};
-
-/// The kind of a key: equal numbers in different spaces are different keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Space {
-    /// Device memory for which `allocations` has no word.
-    Memory = 1,
-    /// The primary context of an ordinal.
-    Primary,
-    /// A context that was created.
-    Context,
-    /// An array or a mipmapped array.
-    Array,
-    /// Physical memory: `cuMemCreate`.
-    Physical,
-    /// An address where physical memory is mapped.
-    Mapping,
-    /// Pinned host memory.
-    Pinned,
-    /// A green context, and its device.
-    Green,
-    /// The context that `cuCtxFromGreenCtx` made of a green context.
-    GreenContext,
-    /// The number of attachments to a context.
-    Attached,
-    /// An executable graph, with the number of a device, and the memory that it needs there.
-    Exec,
-    /// A pool that was destroyed while memory from it was in use.
-    Doomed,
-    /// The amount of memory still in use from such a pool.
-    DoomedUse,
-    /// Linear memory that was exported: see `sharing`.
-    Exported,
-    /// An address where another process's memory is open.
-    Imported,
-    /// Another process's memory, by its key.
-    Object,
-    /// Memory of Vulkan, with the number of its device.
-    Vulkan,
-    /// A memory object or shared virtual memory of OpenCL, and the number of its device.
-    OpenCl,
-    /// A memory object of OpenCL whose memory was imported.
-    OpenClImport,
-}
+pub(crate) use crate::state::space::Space;
 
 /// The record of a handle.
 #[derive(Clone, Copy)]
@@ -247,6 +204,21 @@ pub(crate) fn find(state: &'static ProcessState, space: Space, number: u64) -> O
     })
 }
 
+/// All entries of a number, in one order for all threads. There are several if threads have put the
+/// number at the same time.
+pub(crate) fn all(
+    state: &'static ProcessState,
+    space: Space,
+    number: u64,
+) -> impl Iterator<Item = FoundEntry> {
+    let key = key(space, number).unwrap_or(0);
+    let buckets = (0..segments(state))
+        .rev()
+        .filter_map(move |segment| bucket(state, segment, key));
+    let entries = buckets.flat_map(|bucket| &bucket.0);
+    entries.filter_map(move |entry| look(entry, key))
+}
+
 /// Remembers a number. False: there is no room for it.
 pub(crate) fn put(state: &'static ProcessState, space: Space, number: u64, charge: Charge) -> bool {
     put_payload(state, space, number, charge.pack())
@@ -353,27 +325,6 @@ fn take_place(entry: &Entry, key: u64, payload: u64) -> bool {
 
 /// Visits every entry of this process, each as of the moment of its visit.
 pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u64, FoundEntry)) {
-    const SPACES: [Space; 19] = [
-        Space::Memory,
-        Space::Primary,
-        Space::Context,
-        Space::Array,
-        Space::Physical,
-        Space::Mapping,
-        Space::Pinned,
-        Space::Green,
-        Space::GreenContext,
-        Space::Attached,
-        Space::Exec,
-        Space::Doomed,
-        Space::DoomedUse,
-        Space::Exported,
-        Space::Imported,
-        Space::Object,
-        Space::Vulkan,
-        Space::OpenCl,
-        Space::OpenClImport,
-    ];
     for segment in 0..segments(state) {
         let Some(base) = base(state, segment) else {
             return;
@@ -386,7 +337,7 @@ pub(crate) fn each(state: &'static ProcessState, mut visit: impl FnMut(Space, u6
             };
             for entry in &bucket.0 {
                 let key = entry.key.load(Ordering::Acquire);
-                let space = SPACES
+                let space = Space::ALL
                     .iter()
                     .find(|space| **space as u64 == key >> SPACE_AT);
                 if let (Some(space), Some(found)) = (space, look(entry, key)) {

@@ -9,3 +9,4 @@ pub(crate) mod page;
 pub(crate) mod reading;
 pub(crate) mod reclaim;
 pub(crate) mod reservations;
+pub(crate) mod space;

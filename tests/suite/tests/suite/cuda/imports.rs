@@ -251,3 +251,25 @@ fn threads_that_map_one_imported_object_are_charged_once() {
     }
     assert_eq!(importer.free(), before);
 }
+
+#[test]
+fn threads_that_export_one_allocation_export_it_once() {
+    let slice = Counted::new("rtx3090", LIMIT);
+    let run = slice.run(compile::worker());
+    let mut exporter =
+        Worker::start(run.env("GPUSLICE_SIM_FAULTS", "slow:cuMemGetAddressRange_v2=2ms"));
+    exporter.must("start 0");
+    let mut importer = slice.worker();
+    for _ in 0..100 {
+        exporter.must(&format!("alloc 0 {}", 64 * MIB));
+        for thread in 1..8 {
+            exporter.send(thread, "export 0");
+        }
+        let handle = exporter.hear().map(|words| words[3].clone());
+        assert!(exporter.settle());
+        importer.must(&format!("import 0 {}", handle.unwrap_or_default()));
+        exporter.must("free 0");
+        agrees(&slice, &mut importer);
+        importer.must("free 0");
+    }
+}
