@@ -11,10 +11,13 @@
 
 use core::ptr::null_mut;
 
+use gpuslice_config::ledger;
 use gpuslice_config::words::device::{CudaOrdinal, DeviceUuid};
 use gpuslice_config::words::units::Bytes;
 
 use crate::answer::{device, driver_memory};
+use crate::log::Piece::{Size, Str};
+use crate::log::counters;
 use crate::real::abi::{CUcontext, SUCCESS, nvmlDevice_t, nvmlProcessInfo_t};
 use crate::real::copies::{self, CopyId};
 use crate::real::functions;
@@ -46,6 +49,28 @@ pub(crate) enum ContextGrowth {
         /// The size to assume instead.
         usual: u64,
     },
+}
+
+impl ContextGrowth {
+    /// The size to record; logs an implausible one.
+    pub(crate) fn believed(self) -> Bytes {
+        let size = match self {
+            ContextGrowth::By(size) => size,
+            ContextGrowth::Unlikely { difference, usual } => {
+                let line = [
+                    Str("memory in use grew with a context by "),
+                    Size(Bytes::new(difference)),
+                    Str(
+                        ", too few or too many for a context (another program may have allocated); counted as ",
+                    ),
+                    Size(Bytes::new(usual)),
+                ];
+                counters::CONTEXT.warn(&line);
+                usual
+            }
+        };
+        ledger::rounded(size)
+    }
 }
 
 /// A sample of the device's processes and free memory.

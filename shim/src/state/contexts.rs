@@ -1,7 +1,9 @@
 //! Numbers the contexts of this process, so that memory can be released with its context.
-//! Touches: the page of this process.
+//! Touches: the page of this process; the clock, while another thread makes a primary context.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+
+use gpuslice_config::sys;
 
 use crate::state::page::ProcessState;
 
@@ -54,4 +56,25 @@ pub(crate) fn only(state: &ProcessState) -> Option<u8> {
     }
     let [first, ..] = &state.contexts;
     Some(u8::from(first.load(Ordering::Acquire) != 0))
+}
+
+/// Waits until no other thread makes the primary context of an ordinal. Returns its mark, for
+/// [`end_primary`].
+///
+/// A thread may be cancelled in the driver, and a signal handler may interrupt the thread that makes
+/// the context. So a wait ends after five seconds, and the caller goes on as if it were alone.
+pub(crate) fn begin_primary(state: &ProcessState, ordinal: u32) -> u64 {
+    let mark = 1u64.checked_shl(ordinal).unwrap_or(0);
+    for _ in 0..5000 {
+        if state.making.fetch_or(mark, Ordering::AcqRel) & mark == 0 {
+            break;
+        }
+        sys::sleep_us(1000);
+    }
+    mark
+}
+
+/// Lets the next thread make the primary context.
+pub(crate) fn end_primary(state: &ProcessState, mark: u64) {
+    state.making.fetch_and(!mark, Ordering::AcqRel);
 }

@@ -1,7 +1,8 @@
 //! The page with all private state of this process.
 //! Touches: one page and the mappings it points to. In a forked child all of it reads as zeros,
 //! because a child inherits none of the driver's state.
-//! Law: atomics only. No lock that a thread could leave held, no malloc.
+//! Law: atomics only. No lock that a thread could leave held, except for `making`, for which nothing
+//! waits longer than seconds. No malloc.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -32,6 +33,8 @@ pub(crate) struct ProcessState {
     pub(crate) far: AtomicU32,
     /// See `contexts`.
     pub(crate) contexts: [AtomicU64; CONTEXTS],
+    /// See `contexts`: the ordinals whose primary contexts are being made, a bit each.
+    pub(crate) making: AtomicU64,
     /// See `reading`.
     pub(crate) host: KeptReading,
     /// See `reclaim`.

@@ -11,19 +11,15 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
 
-use gpuslice_config::ledger;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::context_size::ContextGrowth;
 use crate::account::{self, Account, Outcome};
 use crate::account::{context_size, graphs, pools};
 use crate::answer::device;
 use crate::hooks::cuda::{green, pool};
 use crate::hooks::out;
-use crate::log::Piece::{Size, Str};
-use crate::log::counters;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
@@ -54,13 +50,10 @@ pub(crate) unsafe fn primary_retain(
     let Some((account, ordinal)) = counted(call.copy, dev).filter(|_| !pctx.is_null()) else {
         return ask();
     };
-    let number = u64::from(ordinal.0);
-    if account::find(Space::Primary, number).is_some() {
-        return ask();
-    }
-    // SAFETY: `make` calls it after the driver has created a context and written it to `pctx`.
+    // SAFETY: `make_primary` calls it after the driver has created a context and written it to
+    // `pctx`.
     let context = || unsafe { out::got_handle(pctx) };
-    make(&account, call.copy, ordinal, context, Some(number), ask)
+    make_primary(&account, call.copy, ordinal, context, ask)
 }
 
 /// `cuCtxCreate` and `cuCtxCreate_v2`.
@@ -140,9 +133,32 @@ pub(crate) fn counted(copy: CopyId, dev: CUdevice) -> Option<(Account, CudaOrdin
     Some((account, device::ordinal(dev)?))
 }
 
+/// Creates and charges a primary context, unless it is charged already. One thread at a time does so:
+/// each would claim the size, and one of them could be refused although the context fits.
+pub(crate) fn make_primary(
+    account: &Account,
+    copy: CopyId,
+    ordinal: CudaOrdinal,
+    handle: impl FnOnce() -> Option<u64>,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let number = u64::from(ordinal.0);
+    let is_charged = || account::find(Space::Primary, number).is_some();
+    if is_charged() {
+        return ask();
+    }
+    let making = contexts::begin_primary(account.state, ordinal.0);
+    let code = match is_charged() {
+        true => ask(),
+        false => make(account, copy, ordinal, handle, Some(number), ask),
+    };
+    contexts::end_primary(account.state, making);
+    code
+}
+
 /// Creates and charges a context. `handle` returns its handle once it exists; `primary` is the
 /// ordinal if it is a primary context.
-pub(crate) fn make(
+fn make(
     account: &Account,
     copy: CopyId,
     ordinal: CudaOrdinal,
@@ -199,7 +215,7 @@ pub(crate) fn make(
         if code == SUCCESS {
             let others = || ledger.sum(listed).minus(early);
             let alone = || context_size::afterwards(copy, context, others());
-            let size = believed(measured.unwrap_or_else(alone));
+            let size = measured.unwrap_or_else(alone).believed();
             ledger.learn_context(listed, size);
             if size < early {
                 account.release(early.minus(size), Kind::Context);
@@ -239,26 +255,6 @@ fn ahead(account: &Account) -> Result<Bytes, ()> {
             Err(())
         }
     }
-}
-
-/// The size to record for a measurement; logs an implausible one.
-fn believed(measured: ContextGrowth) -> Bytes {
-    let size = match measured {
-        ContextGrowth::By(size) => size,
-        ContextGrowth::Unlikely { difference, usual } => {
-            let line = [
-                Str("memory in use grew with a context by "),
-                Size(Bytes::new(difference)),
-                Str(
-                    ", too few or too many for a context (another program may have allocated); counted as ",
-                ),
-                Size(Bytes::new(usual)),
-            ];
-            counters::CONTEXT.warn(&line);
-            usual
-        }
-    };
-    ledger::rounded(size)
 }
 
 /// Whether a device's primary context exists.

@@ -38,13 +38,8 @@ pub(crate) unsafe fn create(
         return ask();
     };
     let number = u64::from(ordinal.0);
-    let code = match account::find(Space::Primary, number) {
-        Some(_) => ask(),
-        None => {
-            let primary = || primary(call.copy, dev);
-            context::make(&account, call.copy, ordinal, primary, Some(number), ask)
-        }
-    };
+    let primary = || primary(call.copy, dev);
+    let code = context::make_primary(&account, call.copy, ordinal, primary, ask);
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     let made = unsafe { out::got_handle(green) }.filter(|_| code == SUCCESS);
     if let Some(made) = made {

@@ -4,6 +4,7 @@ use gpuslice_suite::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -58,4 +59,63 @@ fn another_process_with_our_pid_in_nvml_is_not_taken_for_us() {
     let mut worker = Worker::start(run.env("GPUSLICE_SIM_FAULTS", "other-pid"));
     worker.must("start 0");
     assert_eq!(slice.counted(), 254 * MIB);
+}
+
+#[test]
+fn threads_that_retain_one_primary_context_need_room_for_one() {
+    let slice = Counted::new("rtx3090", 380 * MIB);
+    // The size of a context is known from here on.
+    slice.worker().kill();
+    slice.buried(0);
+    for _ in 0..20 {
+        let run = slice.run(compile::worker());
+        let slow = "slow:cuDevicePrimaryCtxRetain=20ms";
+        let mut worker = Worker::start(run.env("GPUSLICE_SIM_FAULTS", slow));
+        for thread in 1..5 {
+            worker.send(thread, "!start 0");
+        }
+        for _ in 1..5 {
+            let words = worker.hear().expect("it lives");
+            assert_eq!(words[2], "0", "{words:?}");
+        }
+        assert_eq!(slice.counted(), 254 * MIB);
+        assert_eq!(slice.refusals().count, 0);
+        for _ in 1..5 {
+            worker.must("!release-primary");
+        }
+        assert_eq!(slice.counted(), 0);
+        worker.kill();
+        slice.buried(0);
+    }
+}
+
+/// The number of the worker's threads that are inside a slow driver call, which sleeps.
+fn in_the_driver(worker: &Worker) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", worker.pid())).expect("it lives");
+    let sleep = libc::SYS_clock_nanosleep.to_string();
+    let sleeps = |task: &std::fs::DirEntry| {
+        let call = std::fs::read_to_string(task.path().join("syscall"));
+        call.is_ok_and(|call| call.split(' ').next() == Some(&sleep))
+    };
+    tasks.flatten().filter(sleeps).count()
+}
+
+#[test]
+fn a_thread_that_stays_in_the_driver_delays_others_for_seconds() {
+    let slice = Counted::new("rtx3090", GIB);
+    slice.worker().kill();
+    slice.buried(0);
+    let run = slice.run(compile::worker());
+    let slow = "slow:cuDevicePrimaryCtxRetain=600000ms";
+    let mut worker = Worker::start(run.env("GPUSLICE_SIM_FAULTS", slow));
+    let start = Instant::now();
+    worker.send(1, "!start 0");
+    worker.send(2, "!start 0");
+    while in_the_driver(&worker) < 2 {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "one thread waits for the other"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
