@@ -77,6 +77,8 @@ QUESTIONS = [
      "The ledger's rule", "vmm_rules", "yes", ""),
     ("vmm-descriptors", "What are exported descriptors: which file, and an inode of its own for each?",
      "Shared objects are told apart by their descriptors", "vmm_rules", "one inode for all (then they share a class)", "LIMITS.md"),
+    ("vmm-descriptor-keeps", "Does an open exported descriptor keep memory whose handles are all released?",
+     "The slice is not charged for such memory", "vmm_rules", "yes; the simulator: no", "LIMITS.md"),
     ("vmm-import", "Does importing physical memory take nothing more?",
      "Imports are not charged", "vmm_share", "0 bytes", ""),
     ("ipc-import", "Does opening an IPC handle take nothing more?",

@@ -67,11 +67,34 @@ def descriptors(cuda):
     return said, None
 
 
+def descriptor_keeps(cuda):
+    """Returns the memory in use while only an exported descriptor refers to it, and after its close."""
+    start, found = cuda.info()[0], {}
+
+    def look(what):
+        found[what] = tell.mib(start - cuda.info()[0])
+
+    code, handle = cuda.create(SIZE, shareable=True)
+    if code:
+        return {"cuMemCreate of shareable memory": code}, None
+    number = c.c_int()
+    code = cuda.call("cuMemExportToShareableHandle", c.byref(number), c.c_uint64(handle), 1, c.c_uint64(0))
+    look("created, exported")
+    cuda.must("cuMemRelease", c.c_uint64(handle))
+    look("handle released, descriptor open")
+    if code:
+        return {"cuMemExportToShareableHandle": code}, None
+    os.close(number.value)
+    look("descriptor closed")
+    return found, None
+
+
 def check():
     cuda = tell.started()
     tell.answer("vmm-granularity", *granularities(cuda))
     tell.answer("vmm-counts", *counts(cuda))
     tell.answer("vmm-descriptors", *descriptors(cuda))
+    tell.answer("vmm-descriptor-keeps", *descriptor_keeps(cuda))
 
 
 tell.main(check)
