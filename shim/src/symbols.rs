@@ -44,6 +44,8 @@ symbols! {
     Cuda fn cuMemRelease(handle: c_ulonglong) -> CUresult = cuda::vmm::release, as "cuMemRelease" since 10020;
     Cuda fn cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: c_ulonglong, flags: c_ulonglong) -> CUresult = cuda::vmm::map, as "cuMemMap" since 10020;
     Cuda fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = cuda::vmm::unmap, as "cuMemUnmap" since 10020;
+    Cuda fn cuMemMapArrayAsync(mapInfoList: *mut c_void, count: u32, hStream: CUstream) -> CUresult = cuda::array::map_async, as "cuMemMapArrayAsync" since 11010;
+    Cuda fn cuMemMapArrayAsync_ptsz(mapInfoList: *mut c_void, count: u32, hStream: CUstream) -> CUresult = cuda::array::map_async, as "cuMemMapArrayAsync" since 11010 per_thread;
     Cuda fn cuMemRetainAllocationHandle(handle: *mut c_ulonglong, addr: *mut c_void) -> CUresult = cuda::vmm::retain, as "cuMemRetainAllocationHandle" since 11000;
     Cuda fn cuMemImportFromShareableHandle(handle: *mut c_ulonglong, osHandle: *mut c_void, shHandleType: i32) -> CUresult = cuda::vmm::import, as "cuMemImportFromShareableHandle" since 10020;
 

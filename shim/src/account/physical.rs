@@ -1,6 +1,8 @@
 //! The record of physical memory: its size, its references, and whether another process shares it.
 //! Touches: this process's own table; the ledger, when the last reference goes.
 
+use core::sync::atomic::Ordering;
+
 use gpuslice_config::ledger::{Class, Device, Kind, Ledger};
 use gpuslice_config::words::units::Bytes;
 
@@ -143,4 +145,59 @@ pub(crate) fn drop_reference(mut found: FoundEntry) {
         };
         found = now;
     }
+}
+
+/// The number of the entry of an array and physical memory that was mapped into it. With the handle,
+/// it gives the array.
+fn tile(array: u64, handle: u64) -> u64 {
+    const NUMBER: u64 = (1 << 59) - 1;
+    (array ^ handle.rotate_left(24)) & NUMBER
+}
+
+/// Records that physical memory was mapped into a sparse array. The array keeps the memory until it
+/// is destroyed: only the driver knows when the last part is unmapped.
+pub(crate) fn mapped_into_array(state: &'static ProcessState, array: u64, handle: u64) {
+    let number = tile(array, handle);
+    let mut known = handles::all(state, Space::Tile, number);
+    if known.any(|found| found.payload() == handle)
+        || handles::find(state, Space::Physical, handle).is_none()
+    {
+        return;
+    }
+    state.tiles.store(1, Ordering::Release);
+    if handles::put_payload(state, Space::Tile, number, handle) {
+        refer(state, handle);
+    }
+}
+
+/// Removes the references of an array to physical memory.
+#[inline(never)]
+pub(crate) fn array_destroyed(state: &'static ProcessState, array: u64) {
+    each_tile(state, |number, found| {
+        let handle = found.payload();
+        if number == tile(array, handle) && found.take() {
+            let physical = handles::find(state, Space::Physical, handle);
+            physical.into_iter().for_each(drop_reference);
+        }
+    });
+}
+
+/// Forgets the arrays that have mapped a handle, because the driver has reused the handle.
+pub(crate) fn forget_tiles(state: &'static ProcessState, handle: u64) {
+    each_tile(state, |_, found| {
+        if found.payload() == handle {
+            found.take();
+        }
+    });
+}
+
+fn each_tile(state: &'static ProcessState, mut visit: impl FnMut(u64, FoundEntry)) {
+    if state.tiles.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    handles::each(state, |space, number, found| {
+        if space == Space::Tile {
+            visit(number, found);
+        }
+    });
 }

@@ -51,6 +51,8 @@ pub(crate) struct ProcessState {
     pub(crate) exports: AtomicU32,
     /// Whether memory of another process was ever opened.
     pub(crate) imports: AtomicU32,
+    /// Whether physical memory was ever mapped into an array.
+    pub(crate) tiles: AtomicU32,
     /// See `allocations`. It begins on the page of all other fields.
     pub(crate) leaf: Leaf,
     /// See `allocations`: the other leaves.

@@ -43,11 +43,13 @@ pub(crate) enum Space {
     OpenCl,
     /// A memory object of OpenCL whose memory was imported.
     OpenClImport,
+    /// Physical memory that was mapped into a sparse array.
+    Tile,
 }
 
 impl Space {
     /// All spaces.
-    pub(crate) const ALL: [Space; 19] = [
+    pub(crate) const ALL: [Space; 20] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -67,5 +69,6 @@ impl Space {
         Space::Vulkan,
         Space::OpenCl,
         Space::OpenClImport,
+        Space::Tile,
     ];
 }

@@ -23,6 +23,15 @@ struct array3d_shape {
     int format;
     unsigned channels, flags;
 };
+struct tile {
+    int resource_type;
+    void *array;
+    int kind;
+    word place[4];
+    int operation, handle_type;
+    word handle, offset;
+    unsigned devices, flags, reserved[2];
+};
 struct pool_properties {
     int type, handle_types, location, id;
     void *security;
@@ -99,6 +108,7 @@ int cuArrayCreate_v2(void **array, const struct array_shape *shape);
 int cuArrayDestroy(void *array);
 int cuMipmappedArrayCreate(void **array, const struct array3d_shape *shape, unsigned levels);
 int cuMipmappedArrayDestroy(void *array);
+int cuMemMapArrayAsync(struct tile *tiles, unsigned count, void *stream);
 int cuCtxPopCurrent_v2(void **context);
 int cuCtxSynchronize(void);
 int cuIpcGetMemHandle(struct ipc_handle *handle, word memory);

@@ -455,6 +455,19 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuMipmappedArrayCreate(&handle, &shape, 5);
         return keep(n[0], MIPMAP, (word)(uintptr_t)handle, 0, code);
     }
+    if (IS("sparse")) {
+        struct array3d_shape shape = {n[1], n[2], 0, 0x20, 4, 0x40};
+        code = cuMipmappedArrayCreate(&handle, &shape, 1);
+        return keep(n[0], MIPMAP, (word)(uintptr_t)handle, 0, code);
+    }
+    if (IS("map-tile") || IS("unmap-tile")) {
+        /* The array, the handle, and the first texel of the part. */
+        struct tile tile = {.resource_type = 1, .operation = IS("map-tile") ? 1 : 2, .devices = 1u << ordinal};
+        tile.array = (void *)(uintptr_t)things[n[0] % THINGS].at;
+        tile.handle = things[n[1] % THINGS].at;
+        tile.place[1] = n[2];
+        return cuMemMapArrayAsync(&tile, 1, NULL);
+    }
     if (IS("context")) {
         void *popped;
         code = cuCtxCreate_v2(&handle, 0, ordinal);

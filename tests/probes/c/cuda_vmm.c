@@ -8,6 +8,19 @@ struct properties {
     void *windows;
     unsigned char flags[8];
 };
+struct shape {
+    size_t width, height, depth;
+    unsigned format, channels, flags;
+};
+struct tile {
+    int resource_type;
+    void *array;
+    int kind;
+    word place[4];
+    int operation, handle_type;
+    word handle, offset;
+    unsigned devices, flags, reserved[2];
+};
 int cuMemCreate(word *, size_t, const struct properties *, word);
 int cuMemRelease(word);
 int cuMemMap(uint64_t, size_t, size_t, word, word);
@@ -15,10 +28,15 @@ int cuMemUnmap(uint64_t, size_t);
 int cuMemRetainAllocationHandle(word *, void *);
 int cuMemExportToShareableHandle(void *, word, int, word);
 int cuMemImportFromShareableHandle(word *, void *, int);
+int cuMemMapArrayAsync(void *, unsigned, void *);
+int cuMemMapArrayAsync_ptsz(void *, unsigned, void *);
+int cuMipmappedArrayCreate(void **, const struct shape *, unsigned);
+int cuMipmappedArrayDestroy(void *);
 int cuMemAddressReserve(uint64_t *, size_t, size_t, uint64_t, word);
 
 #define MIB ((size_t)1 << 20)
 #define NAMED(name, version) REACH(CUDA, name, #name, version)
+#define TWIN(name, base, version) REACH_PER_THREAD(CUDA, name, base, version)
 
 static long long before;
 
@@ -56,6 +74,17 @@ int main(int count, char **words) {
     cuMemRelease(handle);
     says("mapped", 0);
     says("cuMemUnmap", NAMED(cuMemUnmap, 10020)(at, 4 * MIB));
+    /* A sparse array keeps the memory that is mapped into it. */
+    struct shape sparse = {4096, 4096, 0, 0x20, 4, 0x40};
+    struct tile tile = {.resource_type = 1, .operation = 1, .devices = 1};
+    cuMipmappedArrayCreate(&tile.array, &sparse, 1);
+    cuMemCreate(&tile.handle, 4 * MIB, &device, 0);
+    says("cuMemMapArrayAsync", NAMED(cuMemMapArrayAsync, 11010)(&tile, 1, NULL));
+    says("cuMemMapArrayAsync_ptsz", TWIN(cuMemMapArrayAsync_ptsz, "cuMemMapArrayAsync", 11010)(&tile, 1, NULL));
+    cuMemRelease(tile.handle);
+    says("mapped", 0);
+    cuMipmappedArrayDestroy(tile.array);
+    says("destroyed", 0);
     if (count < 3)
         return 0;
     size_t most = (size_t)free_now();

@@ -2,25 +2,30 @@
 //! Touches: the ledger; the real function, unless the slice has no room.
 //!
 //! The size of an array's texels is claimed beforehand, and corrected by the driver's figure if it
-//! reports one. Arrays whose memory is mapped later hold none.
+//! reports one. Arrays whose memory is mapped later hold none. A sparse array keeps the physical
+//! memory that is mapped into it.
 
 use core::ffi::{c_uint, c_void};
 
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
+use crate::account::physical;
 use crate::account::{self, Account, Outcome, Paid, Request};
 use crate::answer::device;
 use crate::hooks::out;
-use crate::real::abi::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice, CUresult, SUCCESS};
+use crate::real::abi::{
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice, CUresult, CUstream, SUCCESS,
+};
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
-use crate::state::handles::Space;
+use crate::state::handles::{self, Space};
 use gpuslice_config::ledger::stepped;
 
 type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
 type CreateMipmapped = unsafe extern "C" fn(*mut CUarray, *const c_void, c_uint) -> CUresult;
 type Destroy = unsafe extern "C" fn(CUarray) -> CUresult;
+type MapAsync = unsafe extern "C" fn(*mut c_void, c_uint, CUstream) -> CUresult;
 
 /// The dimensions and format of an array.
 #[derive(Clone, Copy)]
@@ -302,13 +307,65 @@ fn required(copy: CopyId, ask: Require, array: u64) -> Option<Bytes> {
 /// # Safety
 /// As `create_v1`.
 pub(crate) unsafe fn destroy(call: Call<Destroy>, array: CUarray) -> CUresult {
-    let found = account::find(Space::Array, array as u64);
+    let state = account::page();
+    let found = state.and_then(|state| handles::find(state, Space::Array, array as u64));
     // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(array) };
+    if code == SUCCESS {
+        match (found, state) {
+            (Some(found), _) => account::freed(found),
+            // A sparse array has no record of its own.
+            (None, Some(state)) => physical::array_destroyed(state, array as u64),
+            (None, None) => {}
+        }
+    }
+    code
+}
+
+/// `CUarrayMapInfo`.
+#[repr(C)]
+struct MapInfo {
+    resource: i32,
+    array: CUarray,
+    subresource: i32,
+    place: [u64; 4],
+    operation: i32,
+    handle_type: i32,
+    handle: u64,
+    offset: u64,
+    devices: u32,
+    flags: u32,
+    reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<MapInfo>() == 96);
+
+/// `cuMemMapArrayAsync`.
+///
+/// # Safety
+/// As `create_v1`.
+pub(crate) unsafe fn map_async(
+    call: Call<MapAsync>,
+    list: *mut c_void,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    /// `CU_MEM_OPERATION_TYPE_MAP`.
+    const MAP: i32 = 1;
+    // SAFETY: the caller guarantees the real function's contract for these arguments.
+    let code = unsafe { (call.real)(list, count, stream) };
     if code == SUCCESS
-        && let Some(found) = found
+        && !list.is_null()
+        && let Some(state) = account::page()
     {
-        account::freed(found);
+        let first = list.cast::<MapInfo>();
+        for number in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: CUDA_SUCCESS, so the driver has read `count` entries.
+            let entry = unsafe { first.wrapping_add(number).read() };
+            if entry.operation == MAP {
+                physical::mapped_into_array(state, entry.array as u64, entry.handle);
+            }
+        }
     }
     code
 }

@@ -1,17 +1,18 @@
 //! Physical memory: charged from its creation until its last handle and its last mapping are gone.
 //! Touches: the real function, then the ledger.
 //!
-//! Handles and mappings are counted together. Imported memory is charged to its exporter as long as
-//! a process of the slice holds it, and then to its importer (`sharing`). A handle that is imported
-//! back into its own process counts once more. No call reports the size of imported memory: the
-//! exported size is assumed until a mapping reveals it.
+//! Handles, mappings, and arrays into which the memory was mapped (`array`) are counted together.
+//! Imported memory is charged to its exporter as long as a process of the slice holds it, and then to
+//! its importer (`sharing`). A handle that is imported back into its own process counts once more. No
+//! call reports the size of imported memory: the exported size is assumed until a mapping goes beyond
+//! it, or reveals the size where the exported one was an average of several objects.
 
 use core::ffi::{c_int, c_ulonglong, c_void};
 
 use gpuslice_config::ledger::{Class, Import, Kind};
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::physical::{Physical, Whose, drop_reference, refer};
+use crate::account::physical::{Physical, Whose, drop_reference, forget_tiles, refer};
 use crate::account::sharing;
 use crate::account::{self, Account, Paid, Request};
 use crate::answer::device;
@@ -116,6 +117,7 @@ fn created(account: &Account, handle: MemHandle, request: Request) {
         && old.take()
     {
         // The driver has reused the handle.
+        forget_tiles(account.state, handle);
         Physical::unpack(old.payload()).release(account.ledger);
     }
     handles::put_payload(account.state, Space::Physical, handle, physical.pack());

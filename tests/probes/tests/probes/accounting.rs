@@ -266,6 +266,10 @@ fn physical_memory_is_held_until_its_last_handle_and_mapping_are_gone() {
         ("cuMemRelease 0", 0),
         ("mapped 0", 4),
         ("cuMemUnmap 0", 0),
+        ("cuMemMapArrayAsync 0", 4),
+        ("cuMemMapArrayAsync_ptsz 0", 4),
+        ("mapped 0", 4),
+        ("destroyed 0", 0),
     ]);
     says("cuda_vmm", &expected);
     assert_eq!(over("cuda_vmm"), "over 2 all 0 free=0");

@@ -9,6 +9,10 @@ use crate::state::State;
 use gpuslice_sim_machine::Kind;
 
 const ALIGNMENT: u64 = 65536;
+/// CUDA_ARRAY3D_SPARSE.
+const SPARSE: u32 = 0x40;
+/// CUDA_ARRAY3D_SPARSE and CUDA_ARRAY3D_DEFERRED_MAPPING.
+const MAPPED_LATER: u32 = 0xc0;
 
 /// One array.
 #[derive(Debug, Clone)]
@@ -19,6 +23,28 @@ pub(crate) struct Array {
     charged: u64,
     described: Described3D,
     levels: u32,
+    /// The physical memory that is mapped into it, by subresource.
+    tiles: Vec<(Subresource, u64)>,
+}
+
+/// A part of an array: its kind, and the union of its coordinates.
+type Subresource = (i32, [u64; 4]);
+
+/// The vendor's CUarrayMapInfo.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MapInfo {
+    resource: i32,
+    array: Handle,
+    kind: i32,
+    place: [u64; 4],
+    operation: i32,
+    handle_type: i32,
+    handle: u64,
+    offset: u64,
+    devices: u32,
+    flags: u32,
+    reserved: [u32; 2],
 }
 
 /// The vendor's CUDA_ARRAY_DESCRIPTOR.
@@ -84,7 +110,11 @@ fn create(out: Out<Handle>, described: Described3D, levels: u32) -> Answer {
     wanted(out)?;
     let bytes = size(&described, levels)?;
     begin(driver, bytes)?;
-    let charged = stepped(bytes)?;
+    // Sparse arrays and those of deferred mapping get their memory by a mapping.
+    let charged = match described.flags & MAPPED_LATER {
+        0 => stepped(bytes)?,
+        _ => 0,
+    };
     driver
         .machine
         .charge(context.domain, Kind::Array, charged)
@@ -98,6 +128,7 @@ fn create(out: Out<Handle>, described: Described3D, levels: u32) -> Answer {
         charged,
         described,
         levels,
+        tiles: Vec::new(),
     };
     state.arrays.insert(handle, array);
     out.set(handle)
@@ -108,6 +139,37 @@ pub(crate) fn destroy(driver: &Driver, state: &mut State, handle: Handle) -> Ans
     driver
         .machine
         .discharge(array.domain, Kind::Array, array.charged);
+    for (_, handle) in array.tiles {
+        state.vmm.let_go(driver, handle);
+    }
+    Ok(())
+}
+
+/// Maps physical memory into a sparse array, or unmaps it.
+fn map_tile(driver: &Driver, state: &mut State, info: MapInfo) -> Answer {
+    let array = state.arrays.get_mut(&info.array).ok_or(INVALID_HANDLE)?;
+    if array.described.flags & SPARSE == 0 || !matches!(info.operation, 1 | 2) {
+        return Err(INVALID_VALUE);
+    }
+    let place = (info.kind, info.place);
+    let before = array.tiles.iter().position(|(at, _)| *at == place);
+    if info.operation == 1 {
+        state.vmm.hold(info.handle)?;
+        array.tiles.push((place, info.handle));
+    }
+    if let Some(before) = before {
+        let (_, handle) = array.tiles.remove(before);
+        state.vmm.let_go(driver, handle);
+    }
+    Ok(())
+}
+
+fn map_tiles(list: In<MapInfo>, count: u32) -> Answer {
+    let driver = driver()?;
+    let mut state = driver.state();
+    for number in 0..count as usize {
+        map_tile(driver, &mut state, list.at(number).get()?)?;
+    }
     Ok(())
 }
 
@@ -181,6 +243,14 @@ cuda! {
     fn cuMipmappedArrayDestroy(array: Handle) {
         let driver = driver()?;
         destroy(driver, &mut driver.state(), array)
+    }
+
+    fn cuMemMapArrayAsync(list: In<MapInfo>, count: u32, _stream: Handle) {
+        map_tiles(list, count)
+    }
+
+    fn cuMemMapArrayAsync_ptsz(list: In<MapInfo>, count: u32, _stream: Handle) {
+        map_tiles(list, count)
     }
 
     fn cuMipmappedArrayGetMemoryRequirements(out: Out<Requirements>, array: Handle, _device: CUdevice) {

@@ -66,6 +66,23 @@ impl Vmm {
         around.is_some_and(|(base, len)| at.checked_add(bytes).is_some_and(|end| end <= base + len))
     }
 
+    /// Adds a mapping that has no address.
+    pub(crate) fn hold(&mut self, handle: u64) -> Answer {
+        self.physical
+            .get_mut(&handle)
+            .ok_or(INVALID_VALUE)?
+            .mappings += 1;
+        Ok(())
+    }
+
+    /// Removes such a mapping.
+    pub(crate) fn let_go(&mut self, driver: &Driver, handle: u64) {
+        if let Some(it) = self.physical.get_mut(&handle) {
+            it.mappings -= 1;
+        }
+        self.settle(driver, handle);
+    }
+
     fn settle(&mut self, driver: &Driver, handle: u64) {
         let unused = self
             .physical

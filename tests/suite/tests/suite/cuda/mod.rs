@@ -9,3 +9,4 @@ mod imports;
 mod locations;
 mod managed;
 mod pools;
+mod sparse;
