@@ -1,10 +1,11 @@
 //! Finds former slices of this process. They exist if `gpuslice run` executed a command in its
 //! place and that command executed `gpuslice run` again, for example through `gpuslice run --bare`.
-//! Touches: /proc; the private folders that environments name.
+//! Touches: /proc; the private folders that environments name; the registry, and the ledgers of its
+//! runs.
 //! Law: a former slice that no other process uses has ended; any other former slice keeps its
 //! place.
 
-use crate::runs::{folder_users, run_dir};
+use crate::runs::{folder_users, registry, run_dir};
 use gpuslice_config::words::paths;
 use gpuslice_host::machine::environment;
 use gpuslice_host::machine::process::ProcessId;
@@ -59,8 +60,14 @@ pub(crate) fn is_used_by_others(private: &Path) -> bool {
     others_in_a_run().any(|used| used == private)
 }
 
-/// Returns the private folders that the environments of other processes name.
+/// Returns the private folders of the slices that other processes use. A process that has
+/// overwritten its environment is found by the ledger of its slice; this process is in none.
 fn others_in_a_run() -> impl Iterator<Item = PathBuf> {
+    named_by_others().chain(registry::folders_with_holders())
+}
+
+/// Returns the private folders that the environments of other processes name.
+fn named_by_others() -> impl Iterator<Item = PathBuf> {
     let own = Pid::this().as_raw();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

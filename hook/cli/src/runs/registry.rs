@@ -205,6 +205,13 @@ fn holds_something(file: &Path) -> bool {
     })
 }
 
+/// Returns the private folders of the runs whose ledgers list a living process.
+pub(crate) fn folders_with_holders() -> impl Iterator<Item = PathBuf> {
+    let files = links().filter_map(|link| fs::read_link(link).ok());
+    let files = files.filter(|file| holds_something(file));
+    files.filter_map(|file| private_folder(&file).map(Path::to_owned))
+}
+
 fn is_gpuslice(pid: Pid) -> bool {
     let executable = fs::read_link(format!("/proc/{pid}/exe"));
     executable.is_ok_and(|path| Some(path) == fs::read_link("/proc/self/exe").ok())

@@ -7,19 +7,19 @@
 //!
 //! `gpuslice run` executes its command in its place, so that signals, job control and exit status
 //! need no translation. Another process must therefore remove the folder. The folder's users are
-//! the process that created it and every process whose environment names it. The environment of
-//! another user's process must also name the ledger's random name. A server that the command left
-//! in the background must still find its slice.
+//! the process that created it, every process whose environment names it, and every process that
+//! the ledger lists. The environment of another user's process must also name the ledger's random
+//! name. A server that the command left in the background must still find its slice.
 //!
 //! If the watcher is killed too, the folder stays; this happens if the command is process 1 of a
 //! container. The next `gpuslice status` of this user removes it.
 
 mod cleanup;
+mod user;
 
 pub(crate) use cleanup::finish;
 
 use crate::base::exit;
-use crate::runs::folder_users::another_user;
 use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
@@ -41,6 +41,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
+use user::User;
 
 /// `gpuslice tidy-up FOLDER PID [CALLER]`: watches for the process PID, which calls it unless CALLER
 /// does.
@@ -241,18 +242,18 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let leaf = leaf::of(&args.folder);
     let mut recorder = Recorder::begin(&args.folder);
     let mut page = RunPage::open(&args.folder, recorder::LEDGER);
-    let mut wait_for = |user: &Process| match (&mut recorder, &mut page) {
+    let mut wait_for = |user: &User| match (&mut recorder, &mut page) {
         (None, None) => user.wait(),
         (recorder, page) => follow(user, recorder.as_mut(), page.as_mut()),
     };
     // Without a link, the caller has failed, and the owner knows nothing of the slice.
     if args.caller.is_none() || link.is_some() {
-        wait_for(&user);
+        wait_for(&User::Process(user));
     }
     if args.caller.is_some() {
         std::thread::sleep(EXEC);
     }
-    while let Some(user) = another_user(&args.folder).or_else(|| another_user(&args.folder)) {
+    while let Some(user) = User::of(&args.folder) {
         wait_for(&user);
     }
     // Programs without the slice's variables are found by the run's cgroup.
@@ -273,8 +274,8 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Waits for the end of a process. Meanwhile the run is recorded, and its page shows its memory.
-fn follow(process: &Process, mut recorder: Option<&mut Recorder>, mut page: Option<&mut RunPage>) {
+/// Waits for the end of a user. Meanwhile the run is recorded, and its page shows its memory.
+fn follow(user: &User, mut recorder: Option<&mut Recorder>, mut page: Option<&mut RunPage>) {
     let period = match page {
         Some(_) => meminfo_page::PERIOD,
         None => recorder::INTERVAL,
@@ -292,7 +293,7 @@ fn follow(process: &Process, mut recorder: Option<&mut Recorder>, mut page: Opti
             recorder.look();
             recorded = Some(Instant::now());
         }
-        if process.wait_for(period) {
+        if user.wait_for(period) {
             break;
         }
     }
@@ -353,6 +354,7 @@ fn close_inherited() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs::folder_users::another_user;
     use std::io::{Read, Write};
 
     #[test]

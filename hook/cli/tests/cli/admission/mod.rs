@@ -3,6 +3,7 @@
 //! Touches: simulated machines that several runs share.
 
 mod headroom;
+mod orphans;
 mod promises;
 mod resize;
 mod tenants;

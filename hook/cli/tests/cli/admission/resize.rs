@@ -80,8 +80,8 @@ fn the_limit_follows_and_other_slices_get_what_it_leaves() {
         same,
         said(&format!("llama: 3.00 GiB on {CARD}, as before\n"))
     );
+    // This process holds memory of the slice, so the record stays.
     end(child);
-    machine.is_empty("tenants");
 }
 
 #[test]
