@@ -9,10 +9,13 @@ use crate::runs::{folder_users, registry, run_dir};
 use gpuslice_config::words::paths;
 use gpuslice_host::machine::environment;
 use gpuslice_host::machine::process::ProcessId;
+use gpuslice_host::slices::tenants;
+use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The processes that can own a run's records.
@@ -44,6 +47,14 @@ impl Owners {
         let watcher = self.watcher.filter(|_| is_taken);
         watcher.unwrap_or(self.own)
     }
+}
+
+/// Checks whether the watcher of a later run holds the lock on a record.
+#[must_use]
+pub(crate) fn is_held(record: &Path) -> bool {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let file = File::options().read(true).custom_flags(flags).open(record);
+    file.is_ok_and(|file| tenants::is_locked(&file))
 }
 
 /// Checks whether any other process is in the slice of a record. The slice's private folder

@@ -2,7 +2,7 @@
 //! Touches: the registry, the links in the private folders of runs, the promises.
 
 use crate::runs::registry::{self, Remains};
-use crate::runs::run_dir;
+use crate::runs::{former, run_dir};
 use gpuslice_config::promises;
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::tenants;
@@ -34,12 +34,13 @@ pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     one.parent() == other.parent() && id_of(one).is_some() && id_of(one) == id_of(other)
 }
 
-/// Removes the promise with this id, whatever its budget is by now.
+/// Removes the promise with this id, whatever its budget is by now, unless a later run holds it.
 pub(super) fn remove(folder: &Path, id: &str) {
     let held = promises::read_folder(folder).unwrap_or_default();
     let own = held.into_iter().filter(|held| held.slice == id);
-    for name in own.filter_map(|held| promises::file_name(held.budget, id)) {
-        let _ = fs::remove_file(folder.join(name));
+    let files = own.filter_map(|held| Some(folder.join(promises::file_name(held.budget, id)?)));
+    for file in files.filter(|file| !former::is_held(file)) {
+        let _ = fs::remove_file(file);
     }
 }
 

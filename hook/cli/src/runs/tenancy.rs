@@ -326,7 +326,9 @@ pub(crate) fn forget(private: &Path) {
         return;
     };
     let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
-    if is_record && !former::is_used(run_dir::TENANT, |used| used == file) {
+    let is_used =
+        || former::is_held(&file) || former::is_used(run_dir::TENANT, |used| used == file);
+    if is_record && !is_used() {
         let _ = fs::remove_file(file);
     }
 }

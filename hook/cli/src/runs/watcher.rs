@@ -264,13 +264,16 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     if let Some(recorder) = recorder {
         recorder.end(&args.folder);
     }
+    // The records of this run are unlocked now. One that is still locked belongs to a later run of the
+    // same process.
+    drop(held);
     finish(&args.folder, link.as_deref());
     // A run that was killed during its start may have left a child whose environment names the
     // folder only now. Its simulated machine creates the folder again, so the folder is removed
     // once more.
     std::thread::sleep(INTERVAL);
     cleanup::remove(&args.folder);
-    drop((watched, held));
+    drop(watched);
     Ok(exit::SUCCESS)
 }
 

@@ -109,3 +109,31 @@ fn a_second_run_of_a_process_does_not_get_the_memory_of_an_engine_it_left() {
         machine.is_empty(folder);
     }
 }
+
+#[test]
+fn an_engine_of_a_second_run_of_a_process_keeps_its_memory() {
+    for (sim, memory, folder) in [
+        ("rtx3090", "--memory=20GiB", "tenants"),
+        ("gb10", "--memory=100GiB", "promises"),
+    ] {
+        let (machine, place) = (Machine::new(&HERE, sim), tempfile::tempdir().unwrap());
+        let fifo = place.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let gpuslice = HERE.executable().display().to_string();
+        let script = "python3 -c \"$0\" $1 <&- >&- 2>&- & read pid < $1; echo $pid";
+        let words = [
+            &gpuslice, "run", "--bare", "--", &gpuslice, "run", memory, "--", "sh", "-c", script,
+            ENGINE,
+        ];
+        let mut command = machine.run_command(&[memory], &words);
+        let (out, err, status) = told(command.arg(fifo));
+        assert_eq!((err.as_str(), status), ("", 0), "{sim}");
+        let engine = pid(&out);
+        // Each refused run has waited for two seconds, in which the watcher of the first run ends.
+        let (_, err, status) = told(&mut machine.run(&["--memory=20GiB"], "echo started"));
+        let found = (status, machine.records(folder).len());
+        kill(engine, Signal::SIGKILL).unwrap();
+        assert_eq!(found, (125, 1), "{sim}: {err}");
+        machine.is_empty(folder);
+    }
+}
