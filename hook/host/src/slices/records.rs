@@ -171,6 +171,14 @@ pub enum RegistryError {
     Locked(PathBuf),
 }
 
+/// Why other users' runs do not count a slice.
+#[derive(Debug, thiserror::Error)]
+#[error("the runs of other users do not count its memory: cannot write to {folder}: {error}")]
+pub struct Uncounted {
+    folder: PathBuf,
+    error: io::Error,
+}
+
 /// A record that cannot be read, or whose content is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
@@ -269,22 +277,24 @@ impl<'a> Registry<'a> {
         Ok(found)
     }
 
-    /// Writes a record, as a whole.
+    /// Writes a record, as a whole. Returns why other users' runs do not count it, if they do not.
     ///
     /// # Errors
     /// When it cannot be written; the old one is then still there.
-    pub fn write(&self, record: &SliceRecord) -> Result<(), RegistryError> {
+    pub fn write(&self, record: &SliceRecord) -> Result<Option<Uncounted>, RegistryError> {
         let path = self.paths.slice(&record.slice);
         let text = serde_json::to_vec(record).unwrap_or_default();
         let written = files::replace(&path, &text, 0o600);
         written.map_err(failed("write", &path))?;
         // Runs of other users cannot read the record itself, so it is also published among the
-        // tenants. An error is ignored: a user who fills the tenants' folder must not be able to
-        // stop containers from starting.
-        if record.devices.iter().any(|budget| !budget.integrated) {
-            let _ = tenants::publish(self.paths, record);
-        }
-        Ok(())
+        // tenants. A user who fills the tenants' folder must not be able to stop containers from
+        // starting.
+        let is_published = record.devices.iter().any(|budget| !budget.integrated);
+        let published = is_published.then(|| tenants::publish(self.paths, record));
+        let folder = self.paths.run().join(tenants::FOLDER);
+        Ok(published
+            .and_then(Result::err)
+            .map(|error| Uncounted { folder, error }))
     }
 
     /// Removes a record.

@@ -89,3 +89,27 @@ fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
                     976.56 GiB (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice";
     assert!(said.contains(expected), "{said}");
 }
+
+#[test]
+fn a_container_that_other_users_runs_do_not_count_is_in_the_hosts_log() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    fs::create_dir(host.path("dev")).unwrap();
+    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
+    log.set_nonblocking(true).unwrap();
+    // No file can be made in it. A user can cause this by filling the folder.
+    fs::write(host.path("run/gpuslice/tenants"), "").unwrap();
+    let container = host.asking("llama", &[("gpuslice.io/memory", "8GiB")]);
+    assert!(container.hook(&["createRuntime"]).status.success());
+    let mut bytes = [0; 2048];
+    let length = log.recv(&mut bytes).unwrap();
+    let said = std::str::from_utf8(&bytes[..length]).unwrap();
+    let expected = format!(
+        "]: llama: the runs of other users do not count its memory: cannot write to {}: Not a \
+         directory (os error 20)",
+        host.path("run/gpuslice/tenants").display()
+    );
+    assert!(said.contains(&expected), "{said}");
+}

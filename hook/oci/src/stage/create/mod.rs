@@ -241,7 +241,9 @@ impl Run<'_> {
             claims: None,
             pod: plan.pod.clone(),
         });
-        registry.write(&record).map_err(|error| on.by_host(error))?;
+        let uncounted = registry.write(&record).map_err(|error| on.by_host(error))?;
+        let line = uncounted.map(|why| format!("{}: {why}", plan.name));
+        self.report.logged.extend(line);
         given.crash_points.reached("recorded");
         let promised = host_state::promised(paths, &record);
         self.plan.is_promised(promised, paths);
