@@ -1,4 +1,5 @@
 """A simulated machine and its engines. `gpuslice run` starts each engine, bare or in a slice."""
+import contextlib
 import json
 import os
 import shutil
@@ -33,7 +34,10 @@ class Machine:
     def __exit__(self, *_):
         for engine in self.engines:
             engine.close()
-        shutil.rmtree(self.folder)
+        # The watcher of a run that has just ended removes its files at the same time.
+        while self.folder.exists():
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self.folder)
 
     def tool(self, *words):
         subprocess.run([TOOL, "--state", self.state, *words], check=True)
