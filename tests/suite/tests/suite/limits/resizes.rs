@@ -102,7 +102,8 @@ fn free_is_granted_and_no_more(play: &mut Play, of_pools: bool) {
     let Some(worker) = play.processes.iter_mut().flatten().next() else {
         return;
     };
-    for line in ["synchronize", "trim-graphs", "free 0"] {
+    // A graph keeps the memory that is freed, until it is trimmed.
+    for line in ["synchronize", "free 0", "trim-graphs"] {
         worker.ask(line);
     }
     let answer = worker.ask("info");
