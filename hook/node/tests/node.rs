@@ -12,13 +12,22 @@ fn on_a_node(commands: &str) -> Output {
     let node = env!("CARGO_BIN_EXE_gpuslice-node");
     // The program may lie below one of the hidden folders.
     assert!(!Path::new(node).starts_with("/mnt") && !Path::new(node).starts_with("/run"));
-    Command::new("unshare")
-        .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+    // The commands wait for each other; a failure among them must not wait for ever.
+    Command::new("timeout")
+        .args([
+            "120",
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+        ])
         .args(["sh", "-c", &start])
         .env("NODE", node)
         .env_remove("LD_PRELOAD")
         .output()
-        .unwrap_or_else(|error| panic!("unshare of util-linux: {error}"))
+        .unwrap_or_else(|error| panic!("timeout of coreutils: {error}"))
 }
 
 fn printed(output: &Output) -> (String, String) {
