@@ -206,18 +206,22 @@ impl Sample {
             .map(|(_, used)| *used)
     }
 
-    /// The growth from this sample to a later one. None: neither source reports it.
-    pub(crate) fn until(&self, later: &Sample) -> Option<ContextGrowth> {
+    /// The growth from this sample to a later one. `held`: the memory that the process held before.
+    /// None: neither source reports it.
+    pub(crate) fn until(&self, later: &Sample, held: Bytes) -> Option<ContextGrowth> {
         let pid = u32::try_from(sys::pid()).unwrap_or(0);
-        // A process that has Vulkan's memory already is new in this list too, with all of it.
-        let is_new =
-            |(pid, used): &&(u32, u64)| self.used_by(*pid).is_none() && SIZES.contains(used);
-        let mut fresh = later.processes.iter().flatten().filter(is_new);
+        // NVML lists processes with a context only. A process that has memory of Vulkan or of
+        // cuMemCreate already is new in the list, with all of it.
+        let new = later.processes.iter().flatten();
+        let new = new.filter(|(pid, _)| self.used_by(*pid).is_none());
+        let mut fresh = new
+            .map(|(pid, used)| (*pid, used.saturating_sub(held.get())))
+            .filter(|(_, used)| SIZES.contains(used));
         if let Some((_, used)) = fresh.clone().find(|(new, _)| *new == pid) {
-            return Some(ContextGrowth::By(*used));
+            return Some(ContextGrowth::By(used));
         }
         if let (Some((_, used)), None) = (fresh.next(), fresh.next()) {
-            return Some(ContextGrowth::By(*used));
+            return Some(ContextGrowth::By(used));
         }
         // Inside a container another process may be listed under our pid: its growth is not a
         // context's.

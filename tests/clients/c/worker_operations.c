@@ -329,6 +329,8 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         operation++;
     else
         follow();
+    if (IS("init"))
+        return cuInit(0);
     if (IS("start"))
         return start((int)n[0]);
     if (IS("alloc")) {

@@ -203,12 +203,16 @@ fn make(
     };
     let meter = measures.then(|| account.meter(copy, ordinal));
     let before = meter.map(|meter| meter.sample(|| account.host()));
+    let own_before = before.is_some().then(|| ledger.own(listed).minus(early));
     let code = ask();
     let mut held = claimed.or(measures.then_some(early));
     let context = if code == SUCCESS { handle() } else { None };
     if let (Some(meter), Some(before)) = (meter, before) {
         let measured = match code {
-            SUCCESS => before.until(&meter.sample(|| account.host())),
+            SUCCESS => {
+                let held = own_before.unwrap_or(Bytes::ZERO);
+                before.until(&meter.sample(|| account.host()), held)
+            }
             _ => None,
         };
         meter.close();

@@ -119,3 +119,16 @@ fn a_thread_that_stays_in_the_driver_delays_others_for_seconds() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn memory_that_is_older_than_the_first_context_is_not_taken_for_the_context() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let mut worker = Worker::start(slice.run(compile::worker()));
+    worker.must("init");
+    worker.must(&format!("create-at 0 {} 1 0", 44 * MIB));
+    worker.must("start 0");
+    assert_eq!(slice.counted(), (254 + 44) * MIB);
+    // The measured size serves the next process.
+    let _next = slice.worker();
+    assert_eq!(slice.counted(), (254 + 44 + 254) * MIB);
+}
