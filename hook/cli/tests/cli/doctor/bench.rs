@@ -125,8 +125,9 @@ impl Said {
         assert_eq!(
             self.codes().first(),
             Some(&(code, "warning")),
-            "{}",
-            self.text
+            "{}\n{}",
+            self.text,
+            self.json
         );
         assert_eq!(self.json["in_force"], true, "{}", self.text);
         assert_eq!(self.status, 0, "{}", self.text);
