@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) overcommit: bool,
     /// Whether headroom is learned from this run when it ends.
     pub(crate) learns: bool,
-    /// What enforces the limit.
+    /// The mechanism that enforces the limit.
     pub(crate) fence: FencePlan,
     /// Whether the slice's meminfo is mounted for its programs.
     pub(crate) shows_page: bool,

@@ -164,9 +164,9 @@ pub struct SliceOptions {
     #[arg(long, requires = "slice", help_heading = LIMITS)]
     pub overcommit: bool,
 
-    /// What enforces the limit: the driver, for a cgroup of this run alone (R615 and later, as root, not
-    /// MIG, not unified memory), or the preloaded library. With "driver", a run that the driver
-    /// cannot hold is refused [default: auto, which is the driver where it can]
+    /// The mechanism that enforces the limit: the driver, for a cgroup of this run alone (R615 and
+    /// later, as root, not MIG, not unified memory), or the preloaded library. With "driver", a run
+    /// that the driver cannot limit is refused [default: auto, which is the driver where it can]
     #[arg(
         long,
         value_name = "auto|driver|preload",

@@ -56,7 +56,7 @@ pub struct Policy {
     pub thresholds: Thresholds,
     /// How `/proc/meminfo` shows slices of unified memory, to containers without the annotation.
     pub meminfo: Option<ShownBy>,
-    /// What enforces the limits of containers; absent: each container may choose.
+    /// The mechanism that enforces the limits of containers; absent: each container may choose.
     pub fence: Option<Fence>,
     /// The driver's own limits.
     pub driver_limits: DriverLimits,
@@ -273,7 +273,7 @@ pub fn parse(text: &str) -> Result<Policy, String> {
 }
 
 impl Policy {
-    /// What enforces the limits of all containers; `None` where each container may choose.
+    /// The mechanism that enforces the limits of all containers; `None` where each may choose.
     #[must_use]
     pub fn fence_for_all(&self) -> Option<Fence> {
         match self.driver_limits {

@@ -126,7 +126,7 @@ pub struct ContainerPlan {
     pub pod: Option<Pod>,
     /// The budgets to admit.
     pub devices: Vec<DeviceBudget>,
-    /// What enforces the limit.
+    /// The mechanism that enforces the limit.
     pub fence: Fence,
     /// The files written on the host.
     pub files: Vec<PlannedFile>,

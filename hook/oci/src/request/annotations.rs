@@ -45,7 +45,7 @@ pub struct SliceRequest {
     pub page_cache: Option<PageCache>,
     /// The way in which `/proc/meminfo` shows the slice.
     pub meminfo: Option<ShownBy>,
-    /// What enforces the limit.
+    /// The mechanism that enforces the limit.
     pub fence: Option<Fence>,
     /// Whether the pod's containers share one slice.
     pub shared: bool,

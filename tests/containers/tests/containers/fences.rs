@@ -1,5 +1,5 @@
-//! What enforces the limit of a container: the driver where it can, otherwise the library. By the hook
-//! and by the wrapper, on machines of every kind, the limit is the same, and every API reports it.
+//! The limit of a container is the same whether the driver or the library enforces it, by the hook and
+//! by the wrapper, on machines of every kind, and every API reports it.
 
 use super::driver_limits::{DMEM, MISC, kept, limited, machine, with_toolkit};
 use gpuslice_containers::bundle::Oci;

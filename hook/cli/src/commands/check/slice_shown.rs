@@ -28,7 +28,7 @@ pub(super) struct SliceShown {
     pub(super) present_as: Option<&'static str>,
     /// The memory withheld from the reported total.
     pub(super) headroom: Option<u64>,
-    /// What enforces the limit: "driver", "preload" or "counted" (nothing is refused).
+    /// The mechanism that enforces the limit: "driver", "preload" or "counted" (nothing is refused).
     pub(super) fence: Option<&'static str>,
     /// The devices with a budget of their own.
     pub(super) devices: Vec<DeviceShown>,

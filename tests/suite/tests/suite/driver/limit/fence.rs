@@ -1,5 +1,5 @@
-//! What enforces the limit of a run: the driver where it can, otherwise the library. On every machine
-//! the limit is the same, and every API reports it.
+//! The limit of a run is the same whether the driver or the library enforces it, on every machine, and
+//! every API reports it.
 //! Touches: `gpuslice run` and `check` on simulated machines; the cgroups of those runs.
 
 use super::cgroups::{Cgroup, path};
