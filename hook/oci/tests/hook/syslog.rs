@@ -6,21 +6,31 @@ use crate::support::{Host, is_root};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 
+/// Opens the log of the host. It receives what the hook writes.
+fn log(host: &Host) -> UnixDatagram {
+    fs::create_dir(host.path("dev")).unwrap();
+    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
+    log.set_nonblocking(true).unwrap();
+    log
+}
+
+/// The next message. None: there is no further one.
+fn message(log: &UnixDatagram) -> Option<String> {
+    let mut bytes = [0; 2048];
+    let length = log.recv(&mut bytes).ok()?;
+    Some(std::str::from_utf8(&bytes[..length]).unwrap().to_owned())
+}
+
 #[test]
 fn a_refusal_is_in_the_hosts_log() {
     if !is_root() {
         return;
     }
     let host = Host::new();
-    fs::create_dir(host.path("dev")).unwrap();
-    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
-    log.set_nonblocking(true).unwrap();
+    let log = log(&host);
     let next = || {
-        let mut bytes = [0; 2048];
-        let length = log.recv(&mut bytes).ok()?;
-        let (_, said) = std::str::from_utf8(&bytes[..length])
-            .unwrap()
-            .split_once("]: ")?;
+        let message = message(&log)?;
+        let (_, said) = message.split_once("]: ")?;
         Some(said.to_owned())
     };
     let big = host.asking("big", &[("gpuslice.io/memory", "20GiB")]);
@@ -65,9 +75,7 @@ fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
         return;
     }
     let host = Host::new();
-    fs::create_dir(host.path("dev")).unwrap();
-    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
-    log.set_nonblocking(true).unwrap();
+    let log = log(&host);
     fs::write(host.path("etc/gpuslice/config.toml"), "").unwrap();
     let container = host.container("raised");
     let file = container.bundle.join("config.json");
@@ -82,9 +90,7 @@ fn a_driver_limit_that_the_toolkit_raises_is_in_the_hosts_log() {
     ]});
     fs::write(&file, config.to_string()).unwrap();
     assert!(container.hook(&["createRuntime"]).status.success());
-    let mut bytes = [0; 2048];
-    let length = log.recv(&mut bytes).unwrap();
-    let said = std::str::from_utf8(&bytes[..length]).unwrap();
+    let said = message(&log).unwrap();
     let expected = "]: raised: nvidia-cdi-hook runs after gpuslice-hook and raises the driver's limit to \
                     976.56 GiB (NVIDIA_GPU_MEMORY_LIMIT), so only the library enforces the slice";
     assert!(said.contains(expected), "{said}");
@@ -96,16 +102,12 @@ fn a_container_that_other_users_runs_do_not_count_is_in_the_hosts_log() {
         return;
     }
     let host = Host::new();
-    fs::create_dir(host.path("dev")).unwrap();
-    let log = UnixDatagram::bind(host.path("dev/log")).unwrap();
-    log.set_nonblocking(true).unwrap();
+    let log = log(&host);
     // No file can be made in it. A user can cause this by filling the folder.
     fs::write(host.path("run/gpuslice/tenants"), "").unwrap();
     let container = host.asking("llama", &[("gpuslice.io/memory", "8GiB")]);
     assert!(container.hook(&["createRuntime"]).status.success());
-    let mut bytes = [0; 2048];
-    let length = log.recv(&mut bytes).unwrap();
-    let said = std::str::from_utf8(&bytes[..length]).unwrap();
+    let said = message(&log).unwrap();
     let expected = format!(
         "]: llama: the runs of other users do not count its memory: cannot write to {}: Not a \
          directory (os error 20)",
