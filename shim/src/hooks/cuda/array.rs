@@ -1,4 +1,5 @@
-//! Arrays and mipmapped arrays: charges the memory that the driver reports once they exist.
+//! Arrays and mipmapped arrays: charges the memory that the driver reports once they exist, and keeps
+//! physical memory charged that is mapped into sparse ones.
 //! Touches: the ledger; the real function, unless the slice has no room.
 //!
 //! The size of an array's texels is claimed beforehand, and corrected by the driver's figure if it
