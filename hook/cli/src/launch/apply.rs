@@ -71,7 +71,7 @@ pub(crate) fn apply(mut plan: Plan, facts: Facts) -> anyhow::Result<Prepared> {
         None => None,
     };
     if let (true, Some(private)) = (plan.shows_page, &private) {
-        if !private.is_on_tmpfs() {
+        if !private.is_on_tmpfs()? {
             return Err(MeminfoError::NoTmpfs.into());
         }
         if let (None, Some(slice)) = (&meminfo, &mut plan.slice)
@@ -223,7 +223,7 @@ fn write_files(
     if let Some(meminfo) = meminfo.filter(|_| slice.meminfo.is_none()) {
         slice.meminfo = Some(text_of(meminfo.to_owned())?);
     }
-    if private.is_on_tmpfs() {
+    if private.is_on_tmpfs()? {
         let (ledger, id) = slice_ledger::make_in(folder, devices)?;
         slice.ledger_id = Some(id);
         let kept = private

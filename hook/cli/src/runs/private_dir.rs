@@ -6,6 +6,7 @@
 
 use crate::runs::run_dir;
 use crate::runs::watcher::{self, StartError, Watcher};
+use anyhow::Context;
 use gpuslice_host::machine::process::ProcessId;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
@@ -73,9 +74,13 @@ impl PrivateDir {
     }
 
     /// Checks that the folder is on tmpfs, so that it can hold a ledger.
-    #[must_use]
-    pub(crate) fn is_on_tmpfs(&self) -> bool {
-        is_on_tmpfs(self.path())
+    ///
+    /// # Errors
+    /// When its file system cannot be examined.
+    pub(crate) fn is_on_tmpfs(&self) -> anyhow::Result<bool> {
+        let found = statfs(self.path());
+        let found = found.with_context(|| format!("cannot examine {}", self.path().display()))?;
+        Ok(found.filesystem_type() == TMPFS_MAGIC)
     }
 }
 

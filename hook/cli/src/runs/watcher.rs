@@ -19,7 +19,7 @@ mod user;
 
 pub(crate) use cleanup::finish;
 
-use crate::base::exit;
+use crate::base::{exit, pipe};
 use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
@@ -99,7 +99,7 @@ impl Watcher {
         let mut message = vec![what];
         message.extend(file.as_os_str().as_bytes());
         message.push(0);
-        told.write_all(&message)
+        pipe::write_all(told, &message)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::bench::containers::{self, ContainerHost};
 use super::bench::host::{EXECS, Host, PATIENCE};
+use super::bench::life::{self, Judge};
 use super::bench::trace::{Act, Call, Director, trace};
 use super::row::{Fault, Outcome, Row, injections, is_root, not_run, right, spread};
 use super::signals::Once;
@@ -167,6 +168,68 @@ fn a_run_whose_watcher_was_killed_keeps_its_slice() {
     let host = Host::new();
     for round in 0..injections(3) {
         row.inject(format!("round {round}"), || watcher_killed(&host, round));
+    }
+    row.finish();
+}
+
+/// Kills the watcher at a call. The watcher is the process of a run that begins a session.
+struct KillWatcher {
+    at: usize,
+    watcher: Option<i32>,
+    calls: usize,
+    reached: bool,
+}
+
+impl Director for KillWatcher {
+    fn call(&mut self, call: &Call) -> Act {
+        if call.number == libc::SYS_setsid {
+            self.watcher = Some(call.pid);
+        }
+        if self.reached || self.watcher != Some(call.pid) {
+            return Act::Go;
+        }
+        self.reached = self.calls == self.at;
+        self.calls += 1;
+        if self.reached { Act::Kill } else { Act::Go }
+    }
+}
+
+/// The watcher is killed while its run starts, or later. The run then goes on in its slice or says why
+/// it does not start, and leaves nothing behind.
+fn watcher_killed_at(host: &Host, at: usize, is_over: &mut bool) -> Outcome {
+    let mut kill = KillWatcher {
+        at,
+        watcher: None,
+        calls: 0,
+        reached: false,
+    };
+    let traced = trace(host.life(Judge::Strictly), EXECS, PATIENCE, &mut kill);
+    *is_over = !kill.reached;
+    let is_told = traced.end == "exit 125" && traced.stderr.starts_with("gpuslice: ");
+    right(traced.end == life::LIVED || is_told, || {
+        format!("{traced:?}")
+    })?;
+    host.status()?;
+    host.is_as_new()
+}
+
+#[test]
+fn a_run_whose_watcher_is_killed_at_any_call_has_its_slice_or_a_reason() {
+    const NAME: &str = "sigkill-watcher";
+    const TITLE: &str = "SIGKILL at every system call of a run's watcher";
+    if !is_root() {
+        return not_run(NAME, TITLE, NEEDS_ROOT);
+    }
+    let mut row = Row::new(NAME, TITLE);
+    let host = Host::new();
+    // In order: the run talks to it during its first calls. The last case is beyond its last call.
+    let mut is_over = false;
+    for at in 0..injections(5) {
+        if !is_over {
+            row.inject(format!("call {at}"), || {
+                watcher_killed_at(&host, at, &mut is_over)
+            });
+        }
     }
     row.finish();
 }
