@@ -34,7 +34,8 @@ pub(crate) enum Act {
     Kill,
     /// SIGSTOP; [`Director::stopped`] runs when all threads have stopped, and SIGCONT follows.
     Stop,
-    /// The call is not made, and fails with this number.
+    /// The call is not made, and fails with this number. `close` is made: the kernel closes the
+    /// descriptor also when it reports an error.
     Fail(i32),
 }
 
@@ -329,7 +330,7 @@ impl Tracer<'_> {
             self.calls += 1;
             let act = self.director.call(&call);
             self.has_acted |= act != Act::Go;
-            self.act(place, act);
+            self.act(place, act, &call);
             self.processes[place].inside = Some(call);
         } else if let Some(call) = self.processes[place].inside.take() {
             if let Some(errno) = self.processes[place].fails.take() {
@@ -339,7 +340,7 @@ impl Tracer<'_> {
         }
     }
 
-    fn act(&mut self, place: usize, act: Act) {
+    fn act(&mut self, place: usize, act: Act, call: &Call) {
         let process = &mut self.processes[place];
         match act {
             Act::Go => (),
@@ -352,7 +353,9 @@ impl Tracer<'_> {
             }
             Act::Fail(errno) => {
                 process.fails = Some(errno);
-                skip_call(process.pid);
+                if call.number != libc::SYS_close {
+                    skip_call(process.pid);
+                }
             }
         }
     }
