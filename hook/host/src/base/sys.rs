@@ -3,7 +3,7 @@
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::Mode;
 use std::ffi::{CStr, CString, OsStr, OsString, c_int, c_long, c_uint};
@@ -71,6 +71,32 @@ pub fn open(path: &Path, flags: OFlag) -> io::Result<File> {
 pub fn make(path: &Path, flags: OFlag, mode: u32) -> io::Result<File> {
     let flags = flags | OFlag::O_CREAT | OFlag::O_CLOEXEC;
     Ok(openat(AT_FDCWD, path, flags, Mode::from_bits_truncate(mode))?.into())
+}
+
+/// How often a lookup is repeated while other processes rename files.
+const TRIES: u32 = 128;
+
+/// Opens an existing file, and resolves its path by these rules. The kernel gives up a path with ".."
+/// if any file of the machine is renamed meanwhile (`EAGAIN`), so such a lookup is repeated.
+///
+/// # Errors
+/// The kernel's.
+pub fn open_resolved(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlag,
+    resolve: ResolveFlag,
+) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(resolve);
+    let mut tries = TRIES;
+    loop {
+        match openat2(at, path, how) {
+            Err(Errno::EAGAIN) if tries > 0 => tries = tries.saturating_sub(1),
+            opened => return opened,
+        }
+    }
 }
 
 /// Returns a detached copy of the mount at a descriptor: that mount alone, or with all mounts
@@ -240,4 +266,36 @@ pub fn start_clean() -> io::Result<()> {
 #[must_use]
 pub fn descriptor_path(of: impl AsFd) -> String {
     format!("/proc/self/fd/{}", of.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    #[test]
+    fn a_path_with_dots_is_found_while_files_are_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        File::create(&one).unwrap();
+        std::fs::create_dir(folder.path().join("in")).unwrap();
+        let root = File::open(folder.path()).unwrap();
+        let path = Path::new("in/../in/../in/../in/../in");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    std::fs::rename(&one, &other).unwrap();
+                    std::fs::rename(&other, &one).unwrap();
+                }
+            });
+            let look = || {
+                let resolve = ResolveFlag::RESOLVE_IN_ROOT;
+                open_resolved(root.as_fd(), path, OFlag::O_PATH, resolve).err()
+            };
+            let failed: Vec<Errno> = (0..20_000).filter_map(|_| look()).collect();
+            is_over.store(true, SeqCst);
+            assert_eq!(failed, []);
+        });
+    }
 }

@@ -3,18 +3,15 @@
 //! never twice. No magic link is followed. Only regular files are opened. Nothing is created in a
 //! file system that was mounted into the container.
 
-use gpuslice_host::base::sys;
+use gpuslice_host::base::sys::{self, open_resolved};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, ResolveFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-
-/// How often a lookup is repeated while other processes rename its path.
-const TRIES: u32 = 128;
 
 /// The container's root, and the ids of the user who may create files in it.
 #[derive(Debug)]
@@ -32,25 +29,6 @@ pub(crate) struct Found {
     pub(crate) foreign: bool,
 }
 
-fn open2(
-    at: BorrowedFd<'_>,
-    path: &Path,
-    flags: OFlag,
-    resolve: ResolveFlag,
-) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC)
-        .resolve(resolve);
-    let mut tries = TRIES;
-    loop {
-        match openat2(at, path, how) {
-            // The kernel reports a race against a rename.
-            Err(Errno::EAGAIN) if tries > 0 => tries = tries.saturating_sub(1),
-            opened => return opened,
-        }
-    }
-}
-
 /// A writable copy of the mount of a folder. The mount may be read-only although the file system
 /// below it is not.
 fn writable(folder: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -66,7 +44,7 @@ impl ContainerRoot {
     /// When it cannot be opened, or is the root of the host.
     pub(crate) fn open(path: &Path, mapped: Option<(Uid, Gid)>) -> io::Result<ContainerRoot> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let fd = open2(AT_FDCWD, path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)?;
+        let fd = open_resolved(AT_FDCWD, path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)?;
         let (own, hosts) = (fstat(&fd)?, nix::sys::stat::stat("/")?);
         if (own.st_dev, own.st_ino) == (hosts.st_dev, hosts.st_ino) {
             return Err(io::Error::other("it is the host's own root"));
@@ -75,7 +53,7 @@ impl ContainerRoot {
     }
 
     fn resolve(&self, path: &str, flags: OFlag, more: ResolveFlag) -> Result<OwnedFd, Errno> {
-        open2(self.fd.as_fd(), Path::new(path), flags, inside() | more)
+        open_resolved(self.fd.as_fd(), Path::new(path), flags, inside() | more)
     }
 
     /// Finds the file that a path leads to, without opening it. Links are followed inside the
@@ -229,7 +207,7 @@ fn leaf() -> ResolveFlag {
 /// # Errors
 /// When there is no such file, or it is a link.
 pub(crate) fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
-    open2(at, name.as_ref(), OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
+    open_resolved(at, name.as_ref(), OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
 }
 
 /// Like [`stands`], but also reports whether the file is a mount.
@@ -248,9 +226,9 @@ fn find(
     resolve: ResolveFlag,
 ) -> Result<Found, Errno> {
     let name = Path::new(name);
-    match open2(at, name, flags, resolve | ResolveFlag::RESOLVE_NO_XDEV) {
+    match open_resolved(at, name, flags, resolve | ResolveFlag::RESOLVE_NO_XDEV) {
         Err(Errno::EXDEV) => Ok(Found {
-            fd: open2(at, name, flags, resolve)?,
+            fd: open_resolved(at, name, flags, resolve)?,
             foreign: true,
         }),
         opened => Ok(Found {

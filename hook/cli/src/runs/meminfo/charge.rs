@@ -8,13 +8,15 @@ use gpuslice_config::host::cgroup;
 use gpuslice_config::ledger::{Kind, Record};
 use gpuslice_config::slice::host_reserve::HOST_ALLOWANCE;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::base::sys::open_resolved;
 use gpuslice_host::machine::page_size;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, ResolveFlag};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// The memory that is charged.
 #[derive(Debug)]
@@ -74,10 +76,10 @@ impl Cgroup {
             return None;
         }
         let folder = |path: &str| {
-            let how = OpenHow::new()
-                .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-                .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-            let folder = File::from(openat2(root.as_fd(), path, how).ok()?);
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+            let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+            let folder = open_resolved(root.as_fd(), Path::new(path), flags, resolve);
+            let folder = File::from(folder.ok()?);
             let kind = fstatfs(&folder).ok()?.filesystem_type();
             matches!(kind, CGROUP_SUPER_MAGIC | CGROUP2_SUPER_MAGIC).then_some(folder)
         };
@@ -129,8 +131,8 @@ const CURRENT: &str = "memory.current";
 const USAGE: &str = "memory.usage_in_bytes";
 
 fn open(folder: &File, name: &str) -> Option<File> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_BENEATH);
-    openat2(folder.as_fd(), name, how).ok().map(File::from)
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
+    let resolve = ResolveFlag::RESOLVE_BENEATH;
+    let file = open_resolved(folder.as_fd(), Path::new(name), flags, resolve);
+    file.ok().map(File::from)
 }

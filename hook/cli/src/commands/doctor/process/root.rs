@@ -3,13 +3,14 @@
 //! length of one call.
 //! Law: a link of the process leads nowhere outside its own root, and only regular files are read.
 
+use gpuslice_host::base::sys::open_resolved;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, ResolveFlag};
 use nix::unistd::{AccessFlags, Gid, Uid, faccessat, geteuid, setfsgid, setfsuid};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -114,13 +115,12 @@ impl Root {
     fn open(&self, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
         // The kernel takes no other flags beside O_PATH. A pipe without a writer must not block.
         let more = match flags.contains(OFlag::O_PATH) {
-            true => OFlag::O_CLOEXEC,
-            false => OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
+            true => OFlag::empty(),
+            false => OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
         };
-        let how = OpenHow::new()
-            .flags(flags | more)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-        Ok(openat2(&self.0, path, how)?)
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT;
+        let opened = open_resolved(self.0.as_fd(), path, flags | more, resolve)?;
+        Ok(opened)
     }
 
     /// Opens a regular file with the rights of a process.
