@@ -9,7 +9,6 @@ pub(crate) mod host_files;
 pub(crate) mod json;
 pub(crate) mod local_time;
 pub(crate) mod oom;
-pub(crate) mod pipe;
 pub(crate) mod sigchld;
 pub mod stack;
 pub(crate) mod streams;

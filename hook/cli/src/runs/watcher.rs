@@ -15,11 +15,12 @@
 //! container. The next `gpuslice status` of this user removes it.
 
 mod cleanup;
+mod pipe;
 mod user;
 
 pub(crate) use cleanup::finish;
 
-use crate::base::{exit, pipe};
+use crate::base::exit;
 use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};

@@ -10,7 +10,7 @@ use std::ptr;
 ///
 /// # Errors
 /// When the bytes cannot be written.
-pub(crate) fn write_all(pipe: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_all(pipe: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGPIPE);
     let mut former = SigSet::empty();
