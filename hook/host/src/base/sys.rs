@@ -81,6 +81,7 @@ const TRIES: u32 = 128;
 ///
 /// # Errors
 /// The kernel's.
+#[inline(never)]
 pub fn open_resolved(
     at: BorrowedFd<'_>,
     path: &Path,

@@ -298,10 +298,10 @@ impl List<'_> {
                 volumes::check(etc.fd.as_fd(), etc.foreign)?;
                 self.write(b"", crash_points)?;
                 let upper = root::stands(self.own, "etc").map_err(io::Error::from);
-                let layer =
-                    upper.and_then(|upper| read_only::layer_over(etc.fd.as_fd(), upper.as_fd()));
-                let layer = layer.map_err(inside("mount a layer over /etc"))?;
-                attached.0.push(Step::Attached(layer));
+                let layered = upper.and_then(|upper| {
+                    read_only::layer_over(etc.fd.as_fd(), upper.as_fd(), attached)
+                });
+                layered.map_err(inside("mount a layer over /etc"))?;
                 return Ok(false);
             }
         };

@@ -33,14 +33,16 @@ pub(super) fn topmost(table: &[u8], place: &Path) -> Vec<PathBuf> {
     let mut points: Vec<PathBuf> = points
         .filter(|point| !point.as_os_str().is_empty())
         .collect();
+    // What lies below a path follows it in this order.
     points.sort();
-    points.dedup();
-    let all = points.clone();
-    points.retain(|point| {
-        let above = |other: &&PathBuf| *other != point && point.starts_with(other);
-        !all.iter().any(|other| above(&other))
-    });
-    points
+    let mut topmost: Vec<PathBuf> = Vec::new();
+    for point in points {
+        let is_below = |above: &PathBuf| point.starts_with(above);
+        if !topmost.last().is_some_and(is_below) {
+            topmost.push(point);
+        }
+    }
+    topmost
 }
 
 /// Decodes a path of a mount table, in which the kernel writes blanks and backslashes as three

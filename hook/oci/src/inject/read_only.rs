@@ -2,16 +2,16 @@
 //! layer over /etc.
 //! Touches: the container's mount namespace, by descriptors alone.
 
+use super::changes::{Attached, Step};
 use super::mount_table::{self, topmost};
 use super::root::{ContainerRoot, Found, stands};
 use gpuslice_host::base::{read, sys};
-use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{FileStat, fstat};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 /// Creates our folder in the container's /dev, which is a file system of the runtime's.
 ///
@@ -28,27 +28,33 @@ pub(super) fn folder_in_dev(root: &ContainerRoot, name: &str, hosts_dev: u64) ->
 }
 
 /// Mounts a layer over a folder: files in `upper` hide those of the folder. Mounts below the folder
-/// (/etc/hosts) are carried over.
+/// (/etc/hosts) are moved onto the layer. They are not copied: crun makes read-only volumes read-only
+/// after the hooks, by descriptors, and a copy would stay writable.
 ///
 /// # Errors
-/// The kernel's, for example because an overlay of overlays of overlays is nested too deep.
-pub(super) fn layer_over(folder: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let below = mounts_below(folder)?;
+/// The kernel's, for example because an overlay of overlays of overlays is nested too deep, or because
+/// the runtime shares the mounts of the container's root, which keeps mounts from being moved.
+pub(super) fn layer_over(
+    folder: BorrowedFd<'_>,
+    upper: BorrowedFd<'_>,
+    attached: &mut Attached,
+) -> io::Result<()> {
+    let place = std::fs::read_link(sys::descriptor_path(folder))?;
+    let table = read::file(Path::new("/proc/self/mountinfo"), mount_table::CAP)?;
     let layers = [upper, folder].map(sys::descriptor_path).join(":");
     let layers = CString::new(layers)?;
     let options = [(c"lowerdir", layers.as_c_str())];
     let layer = sys::new_mount(c"overlay", &options, sys::RDONLY | sys::NOSUID | sys::NODEV)?;
     sys::attach(layer.as_fd(), folder)?;
-    let carried = below.iter().try_for_each(|(path, mount)| {
-        let point = stands(layer.as_fd(), path)?;
-        sys::attach(mount.as_fd(), point.as_fd())
-    });
-    if carried.is_err() {
-        // Without the mounts below the folder, the layer would hide more than it shows.
-        let place = sys::descriptor_path(&layer);
-        let _ = umount2(place.as_str(), MntFlags::MNT_DETACH);
+    let shown = layer.try_clone()?;
+    attached.0.push(Step::Attached(layer));
+    for path in topmost(&table, &place) {
+        let (volume, point) = (stands(folder, &path)?, stands(shown.as_fd(), &path)?);
+        sys::attach(volume.as_fd(), point.as_fd())?;
+        let from = stands(folder, &path)?;
+        attached.0.push(Step::Moved { volume, from });
     }
-    carried.map(|()| layer)
+    Ok(())
 }
 
 /// Whether a file is the one of `upper` that a layer shows. An overlay reports the owner, the length
@@ -65,18 +71,4 @@ pub(super) fn is_in_layer(found: BorrowedFd<'_>, upper: BorrowedFd<'_>) -> io::R
         (file.st_mode, file.st_uid, file.st_size, changed)
     };
     Ok(facts(&fstat(found)?) == facts(&fstat(upper)?))
-}
-
-/// Copies of the mounts below a folder, by their paths relative to it.
-fn mounts_below(folder: BorrowedFd<'_>) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
-    let place = std::fs::read_link(sys::descriptor_path(folder))?;
-    let table = read::file(Path::new("/proc/self/mountinfo"), mount_table::CAP)?;
-    let mut below = Vec::new();
-    for path in topmost(&table, &place) {
-        let point = stands(folder, &path)?;
-        let copy = sys::clone_mount(point.as_fd(), true)?;
-        sys::set_attributes(copy.as_fd(), 0, 0, true)?;
-        below.push((path, copy));
-    }
-    Ok(below)
 }

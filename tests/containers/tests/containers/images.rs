@@ -156,7 +156,8 @@ fn a_root_whose_file_system_is_read_only_gets_its_slice() {
         return;
     }
     let host = Host::new();
-    host.sh("mkdir /run/empty").ok();
+    host.sh("mkdir /run/empty && echo volume > /run/volume && chmod 666 /run/volume")
+        .ok();
     for (binary, stage, users) in [
         ("runc", "prestart", false),
         ("runc", "createRuntime", false),
@@ -171,7 +172,15 @@ fn a_root_whose_file_system_is_read_only_gets_its_slice() {
         let mut spec = Spec::new("hard").memory("2GiB");
         spec.user_namespace = users;
         spec.mounts.push(("/etc/hosts".into(), "/etc/hosts".into()));
-        oci.prepare(&spec);
+        let mut config = oci.config(&spec);
+        config["mounts"]
+            .as_array_mut()
+            .expect("mounts")
+            .push(json!({
+                "destination": "/etc/debian_version", "type": "bind",
+                "source": "/run/volume", "options": ["rbind", "ro"],
+            }));
+        oci.prepare_as(&spec, &config);
         let root = format!("{}/rootfs", Oci::bundle("hard"));
         host.sh(&format!(
             "umount {root} && mount -t overlay -o lowerdir=/run/empty:/run/build/containers/debian overlay {root} && ! touch {root}/etc/x 2>/dev/null"
@@ -195,6 +204,13 @@ fn a_root_whose_file_system_is_read_only_gets_its_slice() {
         );
         let wrote = oci.exec("hard", &["sh", "-c", "echo x > /etc/x"]);
         assert_ne!(wrote.code, 0, "{case}: /etc can be written");
+        let script = "cat /etc/debian_version && echo x > /etc/debian_version";
+        let wrote = oci.exec("hard", &["sh", "-c", script]);
+        assert_eq!(wrote.out, "volume\n", "{case}: {wrote:?}");
+        assert_ne!(
+            wrote.code, 0,
+            "{case}: a read-only volume can be written to"
+        );
         oci.remove("hard");
         assert_nothing_left(&host);
     }
