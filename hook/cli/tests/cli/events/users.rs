@@ -11,9 +11,11 @@ const MACHINE: &str = r#"
 set -e
 cd "$0"  # the project may be below /tmp
 mount --make-rprivate /
-for place in /run /tmp /dev/shm /var/log; do mount -t tmpfs -o mode=1777 none $place; done
+for place in /run /dev/shm /var/log; do mount -t tmpfs -o mode=1777 none $place; done
 unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR
-cp -rL . /tmp/installed
+cp -rL . /run/installed
+mount -t tmpfs -o mode=1777 none /tmp
+mv /run/installed /tmp/installed
 cd /
 gpuslice=/tmp/installed/release/gpuslice
 mkdir /tmp/home && chown 4711:4711 /tmp/home

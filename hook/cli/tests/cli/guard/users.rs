@@ -12,9 +12,11 @@ set -e
 cd "$0"  # the project may be below /tmp
 exec 4< "$1"
 mount --make-rprivate /
-for place in /run /tmp /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
+for place in /run /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
 unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR
-cp -rL . /tmp/installed
+cp -rL . /run/installed
+mount -t tmpfs -o mode=1777 none /tmp
+mv /run/installed /tmp/installed
 cp /proc/self/fd/4 /tmp/holder
 cd /
 gpuslice=/tmp/installed/release/gpuslice

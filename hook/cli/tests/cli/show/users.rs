@@ -16,9 +16,11 @@ const MACHINE: &str = r#"
 set -e
 cd "$0"  # the project may be below /tmp
 mount --make-rprivate /
-for place in /run /tmp /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
+for place in /run /dev/shm; do mount -t tmpfs -o mode=1777 none $place; done
 unset XDG_RUNTIME_DIR XDG_STATE_HOME TMPDIR COLUMNS LC_ALL LC_CTYPE LANG
-cp -rL . /tmp/installed
+cp -rL . /run/installed
+mount -t tmpfs -o mode=1777 none /tmp
+mv /run/installed /tmp/installed
 cd /
 gpuslice=/tmp/installed/release/gpuslice
 as() { user=$1; shift; HOME=/tmp setpriv --reuid $user --regid $user --clear-groups "$@"; }
