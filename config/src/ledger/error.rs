@@ -105,3 +105,18 @@ pub enum NoSlot {
     )]
     Damaged,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_shortage_passes_by_itself() {
+        let shortage = Errno(libc::EMFILE);
+        assert!(LedgerError::Open(shortage).is_passing());
+        assert!(LedgerError::Map(Errno(libc::ENOMEM)).is_passing());
+        assert!(LedgerError::Memory.is_passing());
+        assert!(!LedgerError::Open(Errno(libc::ENOENT)).is_passing());
+        assert!(!LedgerError::Magic.is_passing());
+    }
+}

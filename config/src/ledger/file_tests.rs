@@ -9,6 +9,7 @@ use crate::ledger::DEVICES;
 use crate::sys::Errno;
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
+use std::format;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -304,4 +305,43 @@ fn a_file_system_that_drops_locks_is_noticed() {
         End::Exit(77) => std::eprintln!("skipped: no overlayfs here"),
         end => assert_eq!(end, End::Exit(0)),
     }
+}
+
+#[test]
+fn a_ledger_whose_path_is_gone_is_opened_by_a_descriptor_of_it() {
+    let place = TestLedger::new();
+    let kept = fs::File::open(place.path()).unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&kept);
+    fs::remove_file(place.path()).unwrap();
+    let opened = |descriptor: &str| {
+        let descriptor = std::ffi::CString::new(descriptor).unwrap();
+        let private = super::kernel::map::private().unwrap();
+        Ledger::open_with(&c_path(&place.path()), &descriptor, Open::Existing, private)
+    };
+    let descriptor = format!("/proc/{}/fd/{number}", std::process::id());
+    assert!(opened(&descriptor).is_ok());
+    let absent = LedgerError::Open(Errno(libc::ENOENT));
+    // A longer path than a descriptor has is ignored.
+    let long = format!(
+        "/proc/{}/fd/{}{number}",
+        std::process::id(),
+        "./".repeat(20)
+    );
+    assert_eq!(opened(&long).unwrap_err(), absent);
+    assert_eq!(opened("").unwrap_err(), absent);
+}
+
+#[test]
+fn a_path_of_255_bytes_is_the_longest() {
+    let place = TestLedger::new();
+    let longest = |length: usize| {
+        let folder = place.folder.path().as_os_str().len();
+        place.folder.path().join("x".repeat(length - folder - 1))
+    };
+    fs::hard_link(place.path(), longest(255)).unwrap();
+    let opened = open(&longest(255)).unwrap();
+    assert!(!opened.is_closed());
+    assert!(format!("{opened:?}").contains("xxx"));
+    assert_eq!(open(&longest(256)).unwrap_err(), LedgerError::Path);
+    assert!(Ledger::closed(None).is_closed());
 }

@@ -81,6 +81,8 @@ mod file_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod holding_tests;
 #[cfg(all(test, not(loom), not(miri)))]
+mod imports_tests;
+#[cfg(all(test, not(loom), not(miri)))]
 mod life_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod notes_tests;
@@ -88,6 +90,8 @@ mod notes_tests;
 mod processes;
 #[cfg(all(test, loom))]
 mod reservation_loom_tests;
+#[cfg(all(test, not(loom)))]
+mod reservation_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod sharing_tests;
 #[cfg(all(test, not(loom), not(miri)))]
