@@ -75,6 +75,8 @@ pub use slots::Record;
 pub use snapshot::{Snapshot, fingerprint};
 
 #[cfg(all(test, not(loom), not(miri)))]
+mod claim_tests;
+#[cfg(all(test, not(loom), not(miri)))]
 mod crash_tests;
 #[cfg(all(test, not(loom), not(miri)))]
 mod file_tests;

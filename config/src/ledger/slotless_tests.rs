@@ -13,6 +13,7 @@ use super::{Device, Kind, SIZE, SLOTS, set_quiet, size_for};
 use crate::sys::{Access, Fd};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
+use core::sync::atomic::Ordering::SeqCst;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
@@ -168,4 +169,32 @@ fn a_neighbours_end_kills_no_process_under_a_filter() {
 #[test]
 fn the_filter_of_this_test_ends_a_process_that_asks_the_kernel() {
     assert_eq!(in_a_filter_when_a_neighbour_ends(false), Err(()));
+}
+
+/// As on a full ledger: the process looks for a slot once a second.
+#[test]
+fn a_process_that_had_no_slot_moves_what_it_holds_into_the_one_that_it_gets() {
+    let place = TestLedger::new();
+    let (ledger, gpu) = (&place.ledger, place.gpu);
+    let other = ledger.device(&OTHER).unwrap();
+    let until = &ledger.private.full_until;
+    until.store(u64::MAX, SeqCst);
+    let Claim::NoSlot(why @ NoSlot::Full(_)) = claim(ledger, gpu, 1) else {
+        panic!("it has no slot");
+    };
+    assert!(!ledger.counts(gpu), "there is still none");
+    assert!(ledger.counts(other), "it was not refused one");
+    assert_eq!(count(ledger, gpu, 300), Claim::Private(why));
+    ledger.release(gpu, Bytes::new(100), Kind::Context);
+    assert_eq!(ledger.uncounted(), 2);
+    until.store(0, SeqCst);
+    assert!(ledger.counts(gpu));
+    let sums = || [ledger, &place.open()].map(|ledger| ledger.sum(gpu).get());
+    assert_eq!(sums(), [200; 2]);
+    assert_eq!(claim(ledger, gpu, 50), Claim::Granted);
+    assert_eq!(sums(), [250; 2]);
+    // It knows that it holds what it has moved.
+    let used = ledger.table.used.first().unwrap();
+    used.store(100, SeqCst);
+    assert_eq!(claim(ledger, gpu, 1), Claim::NoSlot(NoSlot::Damaged));
 }
