@@ -1,14 +1,28 @@
 //! Tests of what processes of a slice export and import, and of limits that are set for all of them.
 //! Touches: files on tmpfs, real processes.
 
-use super::processes::{Child, TestLedger, sleep};
-use super::{Class, Device, Import, Kind, Ledger, ObjectSize, SetLimit};
+#![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
+
+use super::processes::{Child, TestLedger, c_path, sleep};
+use super::{Class, Device, Import, Kind, Ledger, ObjectSize, Record, SIZE, SetLimit, Snapshot};
 use crate::words::units::Bytes;
+use std::vec::Vec;
 
 const OBJECT: Class = Class::numbered(3);
 
 const fn mib(count: u64) -> Bytes {
     Bytes::mib(count)
+}
+
+/// The process ids of the slots, with what each is charged for imports.
+fn charged(place: &TestLedger) -> Vec<(u32, u64)> {
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read(&c_path(&place.path()), &mut bytes).unwrap();
+    let vmm = |record: Record| {
+        let kind = record.by_kind.iter().find(|(kind, _)| *kind == Kind::Vmm);
+        (kind.map(|(_, bytes)| *bytes) == Some(record.used)).then_some((record.pid, record.used))
+    };
+    snapshot.slots().filter_map(vmm).collect()
 }
 
 /// A process that imports the object and keeps it as long as it lives.
@@ -46,8 +60,18 @@ fn exported_memory_is_charged_to_its_exporter_and_then_to_one_importer() {
     assert_eq!(ledger.exported(gpu, OBJECT), None);
     assert_eq!(place.sum(), mib(4).get(), "one importer pays");
     let [one, other] = importers;
+    let pids = [&one, &other].map(|importer| importer.pid.cast_unsigned());
+    let own = (std::process::id(), 0);
+    let first = (pids[0], mib(4).get());
+    assert_eq!(charged(&place), [own, first, (pids[1], 0)]);
     one.kill();
     assert_eq!(place.sum(), mib(4).get(), "the other pays");
+    let charged = charged(&place);
+    assert!(charged.contains(&(pids[1], mib(4).get())), "{charged:?}");
+    assert_eq!(
+        charged.iter().map(|(_, bytes)| bytes).sum::<u64>(),
+        mib(4).get()
+    );
     other.kill();
     assert_eq!(place.sum(), 0);
 }
@@ -86,7 +110,7 @@ fn a_limit_that_is_set_is_read_by_every_process() {
     let place = TestLedger::new();
     let (ledger, gpu) = (&place.ledger, place.gpu);
     assert_eq!(ledger.limit(gpu), SetLimit::NONE);
-    let six = SetLimit::of(Bytes::gib(6)).expect("whole units");
+    let six = SetLimit::of(Bytes::gib(6)).unwrap();
     assert!(ledger.set_limit(gpu, six));
     assert_eq!(place.open().limit(gpu), six);
     assert!(!ledger.set_limit(Device::UNLISTED, six));

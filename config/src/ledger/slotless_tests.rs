@@ -103,6 +103,11 @@ fn a_ledger_is_never_open_as_a_standard_stream() {
         assert_eq!(place.claim(5), Claim::Granted);
     });
     assert_eq!(child.wait(), End::Exit(0));
+    let mut child = Child::fork(|_| {
+        close(2);
+        assert!(Fd::open(&path, Access::Write).unwrap().number() > 2);
+    });
+    assert_eq!(child.wait(), End::Exit(0));
 }
 
 #[test]

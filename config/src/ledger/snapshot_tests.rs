@@ -2,13 +2,14 @@
 //! Touches: files on tmpfs, real processes.
 
 use super::processes::{Child, LIMIT, TestLedger, UUID, c_path, claim};
-use super::protocol::header::EXTENT_AT;
+use super::protocol::header::{EXTENT_AT, LOCKS_AT};
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
-use super::{Claim, LedgerError};
+use super::{Claim, LedgerError, SetLimit};
 use crate::ledger::Kind;
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
+use core::sync::atomic::Ordering::SeqCst;
 use std::fs;
 use std::path::Path;
 use std::vec::Vec;
@@ -51,6 +52,41 @@ fn who_looks_from_outside_sees_what_is_held_and_by_whom() {
     let held = record.by_kind.map(|(_, bytes)| bytes);
     assert_eq!(held, [5, 0, 0, 0, 0, 2, 0, 0]);
     assert_eq!(snapshot.uncounted(), 0);
+}
+
+#[test]
+fn an_observer_reads_the_id_the_limits_and_the_claims_without_a_slot() {
+    let place = TestLedger::new();
+    let look = |path: &Path, seen: &dyn Fn(&Snapshot<'_>)| {
+        let mut bytes = [0; SIZE];
+        seen(&Snapshot::read(&c_path(path), &mut bytes).unwrap());
+    };
+    look(&place.path(), &|snapshot| {
+        assert_eq!((snapshot.id(), snapshot.uncounted()), (0, 0));
+        assert_eq!(snapshot.limits().count(), 0);
+    });
+    assert!(place.ledger.identify(7));
+    let six = SetLimit::of(Bytes::gib(6)).unwrap();
+    assert!(place.ledger.set_limit(place.gpu, six));
+    let until = &place.ledger.private.full_until;
+    until.store(u64::MAX, SeqCst);
+    for _ in 0..2 {
+        assert!(matches!(place.claim(1), Claim::NoSlot(_)));
+    }
+    look(&place.path(), &|snapshot| {
+        assert_eq!((snapshot.id(), snapshot.uncounted()), (7, 2));
+        assert!(!snapshot.is_sealed());
+        assert_eq!(
+            snapshot.limits().collect::<Vec<_>>(),
+            [(UUID, Bytes::gib(6))]
+        );
+    });
+    let sealed = place.folder.path().join("sealed");
+    let mut bytes = fs::read(place.path()).unwrap();
+    bytes[LOCKS_AT..][..4].copy_from_slice(&1u32.to_ne_bytes());
+    fs::write(&sealed, bytes).unwrap();
+    fs::write(place.folder.path().join("locks"), "").unwrap();
+    look(&sealed, &|snapshot| assert!(snapshot.is_sealed()));
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod lock;
 mod memory;
 mod process;
 mod stat;
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;
 
 pub use call::{int, syscall};
 pub use errno::{
