@@ -196,3 +196,22 @@ fn a_forked_child_does_not_miss_what_its_parent_holds() {
     assert_eq!(child.wait(), End::Exit(0));
     assert_eq!(place.sum(), 600);
 }
+
+#[test]
+fn a_ledger_that_is_put_back_stays_refused() {
+    let place = TestLedger::new();
+    assert!(is_granted(&place.ledger, place.gpu, 5));
+    let sound = std::fs::read(place.path()).unwrap();
+    let [used, ..] = columns_at(SLOTS);
+    overwrite(&place, used, &[0; 8]);
+    let damaged = Claim::NoSlot(NoSlot::Damaged);
+    assert_eq!(claim(&place.ledger, place.gpu, 1), damaged);
+    overwrite(&place, 0, &sound);
+    assert_eq!(claim(&place.ledger, place.gpu, 1), damaged);
+    let opened = Ledger::open(&c_path(&place.path()), Open::Existing);
+    assert_eq!(
+        opened.unwrap_err(),
+        LedgerError::Damaged,
+        "it is marked again"
+    );
+}

@@ -5,7 +5,7 @@ use super::processes::{Child, LIMIT, TestLedger, UUID, c_path, claim};
 use super::protocol::header::{EXTENT_AT, LOCKS_AT};
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
-use super::{Claim, LedgerError, SetLimit};
+use super::{Claim, Ledger, LedgerError, Locks, Open, SetLimit, beginning};
 use crate::ledger::Kind;
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
@@ -25,6 +25,9 @@ fn devices_are_counted_apart() {
     assert_eq!(place.claim(LIMIT), Claim::Granted);
     assert_eq!(claim(&place.ledger, mig, 7), Claim::Granted);
     assert_eq!((place.sum(), place.ledger.sum(mig)), (LIMIT, Bytes::new(7)));
+    let mig = place.ledger.header.uuid(mig);
+    let devices: Vec<_> = place.ledger.slots().map(|record| record.device).collect();
+    assert_eq!(devices, [Some(UUID), mig]);
 }
 
 #[test]
@@ -192,4 +195,24 @@ fn what_is_held_by_kind_adds_up_to_what_is_held_while_it_changes() {
             }
         }
     }
+}
+
+#[test]
+fn the_locks_of_a_sealed_ledger_are_on_the_file_beside_it() {
+    let place = TestLedger::new();
+    let folder = place.folder.path().join("sealed");
+    fs::create_dir(&folder).unwrap();
+    let mut bytes = std::vec![0; SIZE];
+    let first = beginning(1, Locks::Beside);
+    bytes[..first.len()].copy_from_slice(&first);
+    let path = folder.join("ledger");
+    fs::write(&path, bytes).unwrap();
+    fs::write(folder.join("locks"), "").unwrap();
+    let sealed = Ledger::open(&c_path(&path), Open::Existing).unwrap();
+    let gpu = sealed.device(&UUID).unwrap();
+    assert_eq!(claim(&sealed, gpu, 5), Claim::Granted);
+    let mut bytes = [0; SIZE];
+    let snapshot = Snapshot::read(&c_path(&path), &mut bytes).unwrap();
+    let alive: Vec<_> = snapshot.slots().map(|record| record.alive).collect();
+    assert_eq!(alive, [true]);
 }

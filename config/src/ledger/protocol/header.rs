@@ -328,3 +328,24 @@ fn fill(word: &AtomicU64, wanted: u64) -> bool {
     let write = word.compare_exchange(0, wanted, Ordering::SeqCst, Ordering::SeqCst);
     write.map_or_else(|found| found == wanted, |_| true)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_flipped_bit_of_a_device_changes_its_check_value(
+            words in any::<[u64; 2]>(),
+            word in 0usize..2,
+            bit in 0u32..64,
+        ) {
+            let mut flipped = words;
+            flipped[word] ^= 1 << bit;
+            let value = |words| kind_word(DeviceKind::Gpu, words);
+            prop_assert_ne!(value(words), value(flipped));
+            prop_assert_ne!(value(words), kind_word(DeviceKind::Mig, words));
+        }
+    }
+}

@@ -10,6 +10,8 @@ pub(crate) mod header;
 pub(crate) mod holding;
 pub(crate) mod kernel;
 pub(crate) mod layout;
+#[cfg(all(test, not(loom)))]
+mod layout_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(test)]
