@@ -116,3 +116,18 @@ fn a_limit_that_is_set_is_read_by_every_process() {
     assert!(!ledger.set_limit(Device::UNLISTED, six));
     assert_eq!(ledger.limit(Device::UNLISTED), SetLimit::NONE);
 }
+
+#[test]
+fn the_size_of_one_of_several_objects_is_their_average() {
+    let place = TestLedger::new();
+    let (ledger, gpu) = (&place.ledger, place.gpu);
+    let size = |size: u64, is_average: bool| {
+        let bytes = mib(size);
+        Some(ObjectSize { bytes, is_average })
+    };
+    exports(ledger, gpu, mib(2));
+    exports(ledger, gpu, mib(6));
+    assert_eq!(ledger.exported(gpu, OBJECT), size(4, true));
+    ledger.unexport(gpu, OBJECT, mib(6));
+    assert_eq!(ledger.exported(gpu, OBJECT), size(2, false));
+}
