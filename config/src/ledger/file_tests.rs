@@ -1,7 +1,10 @@
 //! Tests with files that are not a ledger, or no longer one: they are refused, or do no harm.
 //! Touches: files on tmpfs, real processes.
 
+#![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
+
 use super::processes::{Child, End, LIMIT, TestLedger, UUID, c_path, claim, is_root, unshare};
+use super::protocol::header::ID_AT;
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
@@ -307,28 +310,78 @@ fn a_file_system_that_drops_locks_is_noticed() {
     }
 }
 
+/// Opens the ledger as a process that is given the path of a descriptor.
+fn open_beside(place: &TestLedger, descriptor: &str, open: Open) -> Result<Ledger, LedgerError> {
+    let descriptor = std::ffi::CString::new(descriptor).unwrap();
+    let private = super::kernel::map::private().unwrap();
+    Ledger::open_with(&c_path(&place.path()), &descriptor, open, private)
+}
+
+/// The path of a descriptor, for another process.
+fn path_of(file: &fs::File) -> std::string::String {
+    let number = std::os::fd::AsRawFd::as_raw_fd(file);
+    format!("/proc/{}/fd/{number}", std::process::id())
+}
+
 #[test]
 fn a_ledger_whose_path_is_gone_is_opened_by_a_descriptor_of_it() {
     let place = TestLedger::new();
     let kept = fs::File::open(place.path()).unwrap();
-    let number = std::os::fd::AsRawFd::as_raw_fd(&kept);
     fs::remove_file(place.path()).unwrap();
-    let opened = |descriptor: &str| {
-        let descriptor = std::ffi::CString::new(descriptor).unwrap();
-        let private = super::kernel::map::private().unwrap();
-        Ledger::open_with(&c_path(&place.path()), &descriptor, Open::Existing, private)
-    };
-    let descriptor = format!("/proc/{}/fd/{number}", std::process::id());
+    let opened = |descriptor: &str| open_beside(&place, descriptor, Open::Existing);
+    let descriptor = path_of(&kept);
     assert!(opened(&descriptor).is_ok());
     let absent = LedgerError::Open(Errno(libc::ENOENT));
     // A longer path than a descriptor has is ignored.
-    let long = format!(
-        "/proc/{}/fd/{}{number}",
-        std::process::id(),
-        "./".repeat(20)
-    );
+    let long = descriptor.replace("/fd/", "/./././././././././fd/");
     assert_eq!(opened(&long).unwrap_err(), absent);
     assert_eq!(opened("").unwrap_err(), absent);
+}
+
+#[test]
+fn a_copy_of_a_ledger_is_refused_while_the_ledger_is_open() {
+    let place = TestLedger::new();
+    assert!(place.ledger.identify(7));
+    let kept = fs::File::open(place.path()).unwrap();
+    let opened = |descriptor: &str| {
+        let opened = open_beside(&place, descriptor, Open::Known(7));
+        opened.map(drop)
+    };
+    assert_eq!(opened(&path_of(&kept)), Ok(()), "the ledger itself");
+    let bytes = fs::read(place.path()).unwrap();
+    fs::remove_file(place.path()).unwrap();
+    fs::write(place.path(), &bytes).unwrap();
+    assert_eq!(opened(&path_of(&kept)), Err(LedgerError::Another));
+    // Nothing tells the copy from the ledger where the descriptor is gone, or is that of another file.
+    assert_eq!(opened(""), Ok(()));
+    let mut other = bytes;
+    other[ID_AT] ^= 1;
+    for content in [&b"no ledger, and no short file"[..], b"four", &other] {
+        let file = place.folder.path().join("another file");
+        fs::write(&file, content).unwrap();
+        let file = fs::File::open(file).unwrap();
+        assert_eq!(opened(&path_of(&file)), Ok(()));
+    }
+    let null = fs::File::open("/dev/null").unwrap();
+    assert_eq!(opened(&path_of(&null)), Ok(()));
+}
+
+#[test]
+fn another_lock_file_beside_a_sealed_ledger_is_not_taken_for_its_own() {
+    let place = TestLedger::new();
+    let [path, locks] = place.sealed();
+    let sealed = open(&path).unwrap();
+    let devices: [_; 3] = core::array::from_fn(|number| {
+        let mut uuid = UUID;
+        uuid.bytes[0] = b'0' + u8::try_from(number).unwrap();
+        sealed.device(&uuid).unwrap()
+    });
+    assert_eq!(claim(&sealed, devices[0], 5), Claim::Granted);
+    assert_eq!(claim(&sealed, devices[1], 5), Claim::Granted);
+    fs::remove_file(&locks).unwrap();
+    fs::write(&locks, "").unwrap();
+    let stale = Claim::NoSlot(NoSlot::Unreachable(Errno(libc::ESTALE)));
+    assert_eq!(claim(&sealed, devices[2], 5), stale);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start stops")]
 
 use super::protocol::layout::{Device, Kind};
-use super::{Claim, Ledger, Open};
+use super::{Claim, Ledger, Locks, Open, SIZE, beginning};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
 use std::ffi::CString;
@@ -50,6 +50,19 @@ impl TestLedger {
             gpu,
             _turn: turn,
         }
+    }
+
+    /// The path of a ledger whose locks are on the file beside it, and the path of that file.
+    pub(super) fn sealed(&self) -> [PathBuf; 2] {
+        let folder = self.folder.path().join("sealed");
+        std::fs::create_dir(&folder).unwrap();
+        let mut bytes = beginning(1, Locks::Beside).to_vec();
+        bytes.resize(SIZE, 0);
+        let paths = ["ledger", "locks"].map(|name| folder.join(name));
+        for (path, bytes) in paths.iter().zip([&bytes[..], b""]) {
+            std::fs::write(path, bytes).unwrap();
+        }
+        paths
     }
 
     pub(super) fn path(&self) -> PathBuf {

@@ -5,7 +5,7 @@ use super::processes::{Child, LIMIT, TestLedger, UUID, c_path, claim};
 use super::protocol::header::{EXTENT_AT, LOCKS_AT};
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
-use super::{Claim, Ledger, LedgerError, Locks, Open, SetLimit, beginning};
+use super::{Claim, Ledger, LedgerError, Open, SetLimit};
 use crate::ledger::Kind;
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
@@ -200,14 +200,7 @@ fn what_is_held_by_kind_adds_up_to_what_is_held_while_it_changes() {
 #[test]
 fn the_locks_of_a_sealed_ledger_are_on_the_file_beside_it() {
     let place = TestLedger::new();
-    let folder = place.folder.path().join("sealed");
-    fs::create_dir(&folder).unwrap();
-    let mut bytes = std::vec![0; SIZE];
-    let first = beginning(1, Locks::Beside);
-    bytes[..first.len()].copy_from_slice(&first);
-    let path = folder.join("ledger");
-    fs::write(&path, bytes).unwrap();
-    fs::write(folder.join("locks"), "").unwrap();
+    let [path, _] = place.sealed();
     let sealed = Ledger::open(&c_path(&path), Open::Existing).unwrap();
     let gpu = sealed.device(&UUID).unwrap();
     assert_eq!(claim(&sealed, gpu, 5), Claim::Granted);
