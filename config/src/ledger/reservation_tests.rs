@@ -27,7 +27,7 @@ struct Pool {
     limit: Cell<Bytes>,
     clock: Cell<u64>,
     waits: Cell<u32>,
-    /// What is reserved after a wait.
+    /// The memory that the driver has reserved after a wait.
     after_a_wait: Cell<Option<Bytes>>,
 }
 
@@ -195,7 +195,7 @@ fn growth_without_room_is_reported_or_recorded() {
     pool.reserves(units(9));
     assert!(!pool.settle(Growth::OfOthers));
     assert_eq!(pool.ledger.get(), units(2));
-    // What is kept counts once where there is room, too.
+    // Where there is room, memory that the call keeps is counted once, too.
     pool.reserves(units(5));
     assert!(pool.settle(Growth::Kept));
     assert_eq!(pool.ledger.get(), units(5));

@@ -1,4 +1,4 @@
-//! Tests of what words of the file stand for.
+//! Tests of the words of the file, of the keys of objects, and of the driver's steps.
 
 use super::header::{Locks, beginning};
 use super::layout::{Device, Head, KINDS, Kind, SLOTS, slots_for};

@@ -1,4 +1,5 @@
-//! Mount system calls that libc does not wrap, and the clean-up before a hook starts.
+//! System calls for files and mounts, most of which libc does not wrap, and the clean-up before a hook
+//! starts.
 //! Touches: the kernel. Law: every descriptor is closed at exec.
 
 use nix::dir::Dir;

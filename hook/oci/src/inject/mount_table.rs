@@ -33,7 +33,7 @@ pub(super) fn topmost(table: &[u8], place: &Path) -> Vec<PathBuf> {
     let mut points: Vec<PathBuf> = points
         .filter(|point| !point.as_os_str().is_empty())
         .collect();
-    // What lies below a path follows it in this order.
+    // The sorted list has each path directly before the paths below it.
     points.sort();
     let mut topmost: Vec<PathBuf> = Vec::new();
     for point in points {

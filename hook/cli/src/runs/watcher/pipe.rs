@@ -1,4 +1,4 @@
-//! Writing to a pipe whose reader may have ended.
+//! Writes to a pipe whose reader may have ended.
 //! Touches: the pipe, the calling thread's signal mask.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
@@ -16,8 +16,8 @@ pub(super) fn write_all(pipe: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     let mut former = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut former))?;
     let written = pipe.write_all(bytes);
-    let is_sent = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    if written.as_ref().is_err_and(is_sent) && !former.contains(Signal::SIGPIPE) {
+    let is_broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    if written.as_ref().is_err_and(is_broken) && !former.contains(Signal::SIGPIPE) {
         let no_time = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
