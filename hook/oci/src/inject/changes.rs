@@ -9,15 +9,22 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) enum Step {
     /// A mount was attached.
     Attached(OwnedFd),
-    /// A volume was moved away from the place that is given.
-    Moved { volume: OwnedFd, from: OwnedFd },
+    /// A volume was moved away from the place that is given. If that could not be opened, the volume
+    /// cannot be put back.
+    Moved {
+        volume: OwnedFd,
+        from: Option<OwnedFd>,
+    },
 }
 
-/// Changes of the container's mounts; they are undone unless all of them succeed.
+/// Changes of the container's mounts.
 pub(super) struct Attached(pub(super) Vec<Step>);
 
-impl Drop for Attached {
-    fn drop(&mut self) {
+impl Attached {
+    /// Undoes all changes, the last one first. Returns whether every volume of the container is at
+    /// its place again.
+    pub(super) fn undo(&self) -> bool {
+        let mut undone = true;
         for step in self.0.iter().rev() {
             match step {
                 Step::Attached(mount) => {
@@ -25,9 +32,31 @@ impl Drop for Attached {
                     let _ = umount2(path.as_str(), MntFlags::MNT_DETACH);
                 }
                 Step::Moved { volume, from } => {
-                    let _ = sys::attach(volume.as_fd(), from.as_fd());
+                    let back = |from: &OwnedFd| sys::attach(volume.as_fd(), from.as_fd()).is_ok();
+                    undone &= from.as_ref().is_some_and(back);
                 }
             }
         }
+        undone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_volume_that_is_not_at_its_place_again_is_noticed() {
+        let some = || OwnedFd::from(File::open("/proc/self/stat").expect("a file"));
+        let moved = |from| {
+            Attached(vec![Step::Moved {
+                volume: some(),
+                from,
+            }])
+        };
+        assert!(!moved(None).undo(), "its place could not be opened");
+        assert!(!moved(Some(some())).undo(), "the kernel refuses");
+        assert!(Attached(Vec::new()).undo());
     }
 }

@@ -19,7 +19,6 @@ use crate::base::crash_points::CrashPoints;
 use crate::inject::image::{Needs, Unsuited};
 use crate::plan;
 use changes::{Attached, Step};
-use gpuslice_config::slice;
 use gpuslice_host::base::paths::{MOUNT, PRELOAD};
 use gpuslice_host::base::read;
 use gpuslice_host::base::sys;
@@ -99,6 +98,11 @@ pub(crate) enum InjectError {
         "the container's mask {0} hides its slice, or may by a link (remove it from maskedPaths)"
     )]
     Masked(PathBuf),
+    /// A volume was moved, and is not at its place.
+    #[error(
+        "a volume of the container cannot be put back at its place (start the container again)"
+    )]
+    Displaced,
     /// The library is not a library.
     #[error("libgpuslice.so is not an ELF library")]
     Library,
@@ -137,16 +141,37 @@ pub(crate) fn inject(
     crash_points: &CrashPoints,
 ) -> Result<Outcome, InjectError> {
     let needs = Needs::of(&sources.library).ok_or(InjectError::Library)?;
+    let root = enter(target)?;
+    crash_points.reached("entered");
+    let mut attached = Attached(Vec::new());
+    match attach(sources, target, &root, &needs, &mut attached, crash_points) {
+        Err(_) if !attached.undo() => Err(InjectError::Displaced),
+        done => done,
+    }
+}
+
+/// Enters the container's mount namespace, and opens its root.
+fn enter(target: &Injection<'_>) -> Result<ContainerRoot, InjectError> {
     if let Some(namespace) = &target.namespace {
         let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
         entered.map_err(|error| InjectError::Enter(error.into()))?;
     }
-    crash_points.reached("entered");
     let root = ContainerRoot::open(target.rootfs, target.mapped);
-    let root = root.map_err(|source| InjectError::Root {
+    root.map_err(|source| InjectError::Root {
         path: target.rootfs.to_owned(),
         source,
-    })?;
+    })
+}
+
+/// Attaches all that the container gets. After an error, the caller undoes what was attached.
+fn attach(
+    sources: Sources,
+    target: &Injection<'_>,
+    root: &ContainerRoot,
+    needs: &Needs,
+    attached: &mut Attached,
+    crash_points: &CrashPoints,
+) -> Result<Outcome, InjectError> {
     let Sources {
         root: own,
         below,
@@ -155,24 +180,26 @@ pub(crate) fn inject(
         folder,
         ..
     } = sources;
-    let mut attached = Attached(Vec::new());
     // Also for an image that cannot load the library.
     if let Some(page) = page {
-        page::attach(&root, page, &mut attached)?;
+        page::attach(root, page, attached)?;
     }
-    if let Some(unsuited) = needs.met_by(&root) {
-        std::mem::take(&mut attached.0);
+    if let Some(unsuited) = needs.met_by(root) {
         return Ok(Outcome::Unsuited(unsuited));
     }
-    let (place, at) = place(&root, target.hosts_dev)?;
+    let (place, at) = place(root, target.hosts_dev)?;
     if at == IN_DEV {
-        let written = rewrite(&folder, "slice.json", slice_in_dev(target.slice).as_bytes());
+        let written = rewrite(
+            &folder,
+            "slice.json",
+            read_only::slice_in_dev(target.slice).as_bytes(),
+        );
         written.map_err(inside("write slice.json"))?;
     }
     let there = is_attached(&place, at, own.as_fd())?;
     let own = match there {
         true => place.fd,
-        false => attach_own(own, below, place.fd.as_fd(), &mut attached, crash_points)?,
+        false => attach_own(own, below, place.fd.as_fd(), attached, crash_points)?,
     };
     let list = List {
         mount: preload,
@@ -181,14 +208,12 @@ pub(crate) fn inject(
         own: own.as_fd(),
         may_be_layered: there,
     };
-    let listed = list.put(&root, &mut attached, crash_points)?;
-    masked::check(&root, at, target.masked)?;
-    // All mounts are attached, so keep them.
-    std::mem::take(&mut attached.0);
+    let listed = list.put(root, attached, crash_points)?;
+    masked::check(root, at, target.masked)?;
     crash_points.reached("done");
     Ok(match there && listed {
         true => Outcome::Already,
-        false if image::is_static(&root, target.program) => Outcome::Unreached,
+        false if image::is_static(root, target.program) => Outcome::Unreached,
         false => Outcome::Injected,
     })
 }
@@ -207,25 +232,6 @@ fn place(root: &ContainerRoot, hosts_dev: u64) -> Result<(Found, &'static str), 
         }
         place => Ok((place.map_err(inside("make /.gpuslice"))?, IN_ROOT)),
     }
-}
-
-/// The slice file for a container whose slice is in /dev, which is not among the shim's default
-/// paths.
-fn slice_in_dev(text: &str) -> String {
-    let Ok(mut slice) = slice::parse(text.as_bytes()) else {
-        return text.to_owned();
-    };
-    let path = |name: &str| Some(slice::Text::new(&format!("{IN_DEV}/{name}")));
-    slice.meminfo = path("meminfo");
-    slice.ledger = path("ledger/ledger");
-    if slice
-        .devices()
-        .any(|device| device.integrated == Some(true))
-    {
-        slice.promises = path("promises");
-        slice.promise = path("promise");
-    }
-    slice.to_json()
 }
 
 /// Whether our folder is mounted at its place. Nothing is mounted on a volume there: another

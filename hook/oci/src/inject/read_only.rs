@@ -2,9 +2,11 @@
 //! layer over /etc.
 //! Touches: the container's mount namespace, by descriptors alone.
 
+use super::IN_DEV;
 use super::changes::{Attached, Step};
 use super::mount_table::{self, topmost};
 use super::root::{ContainerRoot, Found, stands};
+use gpuslice_config::slice;
 use gpuslice_host::base::{read, sys};
 use nix::sys::stat::{FileStat, fstat};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
@@ -25,6 +27,25 @@ pub(super) fn folder_in_dev(root: &ContainerRoot, name: &str, hosts_dev: u64) ->
         ));
     }
     root.plain_folder(dev.fd.as_fd(), name)
+}
+
+/// The slice file for a container whose slice is in /dev, which is not among the shim's default
+/// paths.
+pub(super) fn slice_in_dev(text: &str) -> String {
+    let Ok(mut slice) = slice::parse(text.as_bytes()) else {
+        return text.to_owned();
+    };
+    let path = |name: &str| Some(slice::Text::new(&format!("{IN_DEV}/{name}")));
+    slice.meminfo = path("meminfo");
+    slice.ledger = path("ledger/ledger");
+    if slice
+        .devices()
+        .any(|device| device.integrated == Some(true))
+    {
+        slice.promises = path("promises");
+        slice.promise = path("promise");
+    }
+    slice.to_json()
 }
 
 /// Mounts a layer over a folder: files in `upper` hide those of the folder. Mounts below the folder
@@ -51,7 +72,8 @@ pub(super) fn layer_over(
     for path in topmost(&table, &place) {
         let (volume, point) = (stands(folder, &path)?, stands(shown.as_fd(), &path)?);
         sys::attach(volume.as_fd(), point.as_fd())?;
-        let from = stands(folder, &path)?;
+        // The place below the volume. It could not be opened earlier.
+        let from = stands(folder, &path).ok();
         attached.0.push(Step::Moved { volume, from });
     }
     Ok(())

@@ -3,12 +3,10 @@
 //! Touches: /run/gpuslice, the container's mount namespace, by descriptors alone.
 //! Law: nothing is preloaded, and the only mount is one read-only folder with one file.
 
-use super::{IN_DEV, InjectError, Injection, inside, is_attached, place};
-use crate::inject::root::ContainerRoot;
+use super::{IN_DEV, InjectError, Injection, enter, inside, is_attached, place};
 use gpuslice_config::words::paths::NO_SLICE;
 use gpuslice_host::base::sys;
 use nix::fcntl::OFlag;
-use nix::sched::{CloneFlags, setns};
 use std::fs::DirBuilder;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,15 +41,7 @@ impl Reason {
     /// # Errors
     /// When the container has no place for it.
     pub(crate) fn mount(self, target: &Injection<'_>) -> Result<(), InjectError> {
-        if let Some(namespace) = &target.namespace {
-            let entered = setns(namespace, CloneFlags::CLONE_NEWNS);
-            entered.map_err(|error| InjectError::Enter(error.into()))?;
-        }
-        let root = ContainerRoot::open(target.rootfs, target.mapped);
-        let root = root.map_err(|source| InjectError::Root {
-            path: target.rootfs.to_owned(),
-            source,
-        })?;
+        let root = enter(target)?;
         let (place, at) = place(&root, target.hosts_dev)?;
         if is_attached(&place, at, self.0.as_fd())? {
             return Ok(());

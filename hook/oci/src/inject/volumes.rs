@@ -30,12 +30,11 @@ pub(super) fn set_aside(
     if moved.is_err() {
         return Ok(volume);
     }
-    let failed = || inside("open /etc/ld.so.preload");
-    let below = root::found(etc.fd.as_fd(), LIST).map_err(|error| failed()(error.into()))?;
-    let from = below.fd.try_clone().map_err(failed())?;
+    let from = root::stands(etc.fd.as_fd(), LIST).ok();
     let volume = volume.fd;
     attached.0.push(Step::Moved { volume, from });
-    Ok(below)
+    root::found(etc.fd.as_fd(), LIST)
+        .map_err(|error| inside("open /etc/ld.so.preload")(error.into()))
 }
 
 /// Checks that a mount on a file or folder of a volume stays in the container: if the container

@@ -270,6 +270,70 @@ fn a_volume_at_the_list_stays_with_the_container_and_the_slice_is_listed() {
     }
 }
 
+/// The mask makes the hook fail after it has attached everything. The policy lets the container start
+/// all the same, without its slice.
+#[test]
+fn a_hook_that_fails_puts_the_volumes_back_where_they_were() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    host.write(
+        "/etc/gpuslice/config.toml",
+        "[on-error]\nannotated = \"start\"\n",
+    );
+    host.sh("mkdir /run/empty && echo volume > /run/volume && chmod 666 /run/volume")
+        .ok();
+    for (binary, stage) in [
+        ("runc", "createRuntime"),
+        ("runc", "createContainer"),
+        ("crun", "createRuntime"),
+        ("crun", "createContainer"),
+    ] {
+        for (root_is, place, mask) in [
+            ("read-only", "/etc/debian_version", "/dev/gpuslice"),
+            ("writable", "/etc/ld.so.preload", "/.gpuslice"),
+        ] {
+            let case = format!("{binary} {stage} {place}");
+            let mut oci = Oci::new(&host, binary, stage);
+            let spec = Spec::new("back").memory("2GiB");
+            let mut config = oci.config(&spec);
+            config["linux"]["maskedPaths"] = json!([mask]);
+            config["mounts"]
+                .as_array_mut()
+                .expect("mounts")
+                .push(json!({
+                    "destination": place, "type": "bind",
+                    "source": "/run/volume", "options": ["rbind", "ro"],
+                }));
+            oci.prepare_as(&spec, &config);
+            let root = format!("{}/rootfs", Oci::bundle("back"));
+            if root_is == "read-only" {
+                host.sh(&format!(
+                    "umount {root} && mount -t overlay -o lowerdir=/run/empty:/run/build/containers/debian overlay {root}"
+                ))
+                .ok();
+            }
+            let done = oci.run("back");
+            assert_eq!(done.code, 0, "{case}: {done:?}");
+            let mounts = oci.exec("back", &["cat", "/proc/self/mounts"]).ok();
+            assert!(!mounts.contains("libgpuslice"), "{case}: {mounts}");
+            let at_place = |line: &&str| line.split(' ').nth(1) == Some(place);
+            assert_eq!(
+                mounts.lines().filter(at_place).count(),
+                1,
+                "{case}: {mounts}"
+            );
+            let script = format!("cat {place} && echo x > {place}");
+            let wrote = oci.exec("back", &["sh", "-c", &script]);
+            assert_eq!(wrote.out, "volume\n", "{case}: {wrote:?}");
+            assert_ne!(wrote.code, 0, "{case}: the volume can be written to");
+            oci.remove("back");
+            assert_nothing_left(&host);
+        }
+    }
+}
+
 #[test]
 fn a_container_with_other_ids_gets_its_slice_from_the_stages_outside_it() {
     if !ready() {

@@ -77,6 +77,8 @@ impl Run<'_> {
         go_home(&home, stage).map_err(|error| on.by_host(error))?;
         let outcome = outcome.map_err(|error| match error {
             InjectError::Library => on.by_host(error),
+            // Whatever `on-error` says: the container would run without one of its volumes.
+            InjectError::Displaced => StageFailure::Refused(error.into()),
             _ => on.by_container(error),
         });
         match outcome? {
