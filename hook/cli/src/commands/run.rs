@@ -13,7 +13,7 @@ use crate::driver::preload;
 use crate::launch::dry_run::Preview;
 use crate::launch::prepare::{self, Prepared};
 use crate::launch::program;
-use crate::runs::leaf;
+use crate::runs::leaf::{self, Leaf};
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::PromiseError;
 use crate::runs::recording::recorder;
@@ -125,7 +125,7 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     }
     let prepared = prepare::prepare(&args.slice);
     let prepared = prepared.inspect_err(|error| record_refusal(&args.slice, error));
-    let prepared = of_file(found.as_ref(), prepared)?;
+    let mut prepared = of_file(found.as_ref(), prepared)?;
     warn(&prepared.warnings);
     let is_sliced = prepared.slice.is_some();
     let gaps = look(
@@ -135,7 +135,8 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
         &prepared.gaps,
     )?;
     // `exec` runs no destructors, so the link is removed only if the command cannot be started.
-    let _registered = register(&prepared);
+    let registered = register(&prepared);
+    tell_watcher(&mut prepared, registered.as_ref());
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
     let command = refusal_command(&prepared, args.on_refusal.as_deref())?;
@@ -360,6 +361,15 @@ fn register(prepared: &Prepared) -> Option<Registration> {
             ));
         })
         .ok()
+}
+
+/// Names to the watcher what it removes after the run. If it has ended, the next run of this user
+/// removes that.
+fn tell_watcher(prepared: &mut Prepared, registered: Option<&Registration>) {
+    let cgroup = prepared.leaf.as_ref().map(Leaf::folder);
+    if let Some(private) = &mut prepared.private {
+        let _ = private.name(registered.map(Registration::link), cgroup);
+    }
 }
 
 /// Executes the command. Returns only if `exec` fails, with its error number.

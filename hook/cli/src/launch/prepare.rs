@@ -46,7 +46,6 @@ pub(crate) struct Prepared {
     #[expect(dead_code, reason = "it is kept for its destructor")]
     pub tenancy: Tenancy,
     /// The run's cgroup, for which the driver enforces the limit; dropping it removes it.
-    #[expect(dead_code, reason = "it is kept for its destructor")]
     pub leaf: Option<Leaf>,
     /// The devices with the slice's limits, for the record of the run.
     pub devices: Vec<LimitedDevice>,

@@ -73,6 +73,16 @@ impl PrivateDir {
         self.watcher.hold(file)
     }
 
+    /// Names the run's link in the registry, and its cgroup if it has one, to the watcher. The folder
+    /// names them too, but the command may remove the folder before the watcher has read it.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub(crate) fn name(&mut self, link: Option<&Path>, cgroup: Option<&Path>) -> io::Result<()> {
+        link.map_or(Ok(()), |link| self.watcher.name_entry(link))?;
+        cgroup.map_or(Ok(()), |folder| self.watcher.name_cgroup(folder))
+    }
+
     /// Checks that the folder is on tmpfs, so that it can hold a ledger.
     ///
     /// # Errors

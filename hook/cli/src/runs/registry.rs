@@ -33,6 +33,13 @@ pub(crate) struct Registration {
     link: PathBuf,
 }
 
+impl Registration {
+    /// The registry's link.
+    pub(crate) fn link(&self) -> &Path {
+        &self.link
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.link);

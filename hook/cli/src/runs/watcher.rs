@@ -15,6 +15,7 @@
 //! container. The next `gpuslice status` of this user removes it.
 
 mod cleanup;
+mod messages;
 mod pipe;
 mod user;
 
@@ -28,14 +29,14 @@ use crate::runs::run_dir::PREFIX;
 use crate::runs::{leaf, registry};
 use anyhow::{Context, bail};
 use gpuslice_host::machine::process::ProcessId;
-use gpuslice_host::slices::{meminfo_page, tenants};
+use gpuslice_host::slices::meminfo_page;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, fork, geteuid, getppid, setsid};
+use nix::unistd::{ForkResult, Pid, dup2_stdout, fork, geteuid, getppid, setsid};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, BufRead, Write};
-use std::os::fd::{AsFd, RawFd};
+use std::io::{self, Write};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -75,7 +76,7 @@ impl Watcher {
     /// # Errors
     /// When the watcher cannot be reached.
     pub(crate) fn keep(&mut self, file: &Path) -> io::Result<PathBuf> {
-        self.tell(KEEP, file)?;
+        self.tell(messages::KEEP, file)?;
         Ok(format!("/proc/{}/fd/0", self.pid).into())
     }
 
@@ -85,7 +86,24 @@ impl Watcher {
     /// # Errors
     /// When the watcher cannot be reached.
     pub(crate) fn hold(&mut self, file: &Path) -> io::Result<()> {
-        self.tell(HOLD, file)
+        self.tell(messages::HOLD, file)
+    }
+
+    /// Names the run's link in the registry. The run's folder does too, but the command may remove
+    /// the folder before the watcher has read it.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub(crate) fn name_entry(&mut self, link: &Path) -> io::Result<()> {
+        self.tell(messages::ENTRY, link)
+    }
+
+    /// Names the run's cgroup, for the same reason.
+    ///
+    /// # Errors
+    /// When the watcher cannot be reached.
+    pub(crate) fn name_cgroup(&mut self, folder: &Path) -> io::Result<()> {
+        self.tell(messages::CGROUP, folder)
     }
 
     /// Returns the watcher's process id, if known.
@@ -97,16 +115,9 @@ impl Watcher {
     fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
         let told = self.told.as_mut();
         let told = told.ok_or_else(|| io::Error::other("the run's watcher accepts no messages"))?;
-        let mut message = vec![what];
-        message.extend(file.as_os_str().as_bytes());
-        message.push(0);
-        pipe::write_all(told, &message)
+        messages::send(told, what, file)
     }
 }
-
-/// The first byte of a message to the watcher; the file's path and a zero byte follow.
-const KEEP: u8 = b'k';
-const HOLD: u8 = b'h';
 
 /// Why a watcher was not started.
 #[derive(Debug, thiserror::Error)]
@@ -237,10 +248,11 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     setsid()?;
     prctl::set_name(c"gpuslice-tidy")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?)?;
-    let held = serve_messages();
-    // Read the link now: it is stored in the folder, and the command may remove the folder.
-    let link = registry::link_of(&args.folder);
-    let leaf = leaf::of(&args.folder);
+    let told = messages::serve();
+    // Read the links now: the command may remove the folder.
+    let link = told.entry.or_else(|| registry::link_of(&args.folder));
+    let leaf = told.cgroup.and_then(leaf::of_a_run);
+    let leaf = leaf.or_else(|| leaf::of(&args.folder));
     let mut recorder = Recorder::begin(&args.folder);
     let mut page = RunPage::open(&args.folder, recorder::LEDGER);
     let mut wait_for = |user: &User| match (&mut recorder, &mut page) {
@@ -267,7 +279,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
     // The records of this run are unlocked now. One that is still locked belongs to a later run of the
     // same process.
-    drop(held);
+    drop(told.held);
     finish(&args.folder, link.as_deref());
     // A run that was killed during its start may have left a child whose environment names the
     // folder only now. Its simulated machine creates the folder again, so the folder is removed
@@ -300,41 +312,6 @@ fn follow(user: &User, mut recorder: Option<&mut Recorder>, mut page: Option<&mu
         if user.wait_for(period) {
             break;
         }
-    }
-}
-
-/// Processes the caller's messages until the caller executes the command or ends. A file that
-/// cannot be kept open can be reached only while its path exists. A record whose file cannot be
-/// locked counts only as long as the command's process lives.
-fn serve_messages() -> Vec<File> {
-    let mut held = Vec::new();
-    let Ok(pipe) = io::stdin().as_fd().try_clone_to_owned() else {
-        return held;
-    };
-    // /dev/null replaces standard input, so that the watcher keeps no end of the pipe open.
-    keep(Path::new("/dev/null"));
-    for message in io::BufReader::new(File::from(pipe)).split(0) {
-        let Ok(message) = message else { break };
-        let Some((what, path)) = message.split_first() else {
-            continue;
-        };
-        let path = Path::new(OsStr::from_bytes(path));
-        match *what {
-            KEEP => keep(path),
-            HOLD => {
-                let file = File::options().write(true).open(path);
-                held.extend(file.and_then(|file| tenants::lock(&file).map(|()| file)));
-            }
-            _ => {}
-        }
-    }
-    held
-}
-
-/// Keeps a file open as standard input, in place of the previous one.
-fn keep(path: &Path) {
-    if let Ok(file) = File::options().read(true).write(true).open(path) {
-        let _ = dup2_stdin(file);
     }
 }
 

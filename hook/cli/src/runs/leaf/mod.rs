@@ -133,7 +133,11 @@ pub(crate) fn leave() {
 
 /// Returns the cgroup of a run, as its private folder links it.
 pub(crate) fn of(private: &Path) -> Option<PathBuf> {
-    let folder = fs::read_link(private.join(run_dir::CGROUP)).ok()?;
+    of_a_run(fs::read_link(private.join(run_dir::CGROUP)).ok()?)
+}
+
+/// Returns the folder of a cgroup, if it is named like a run's.
+pub(crate) fn of_a_run(folder: PathBuf) -> Option<PathBuf> {
     let is_ours = cgroups::mount().is_some_and(|mount| folder.starts_with(mount))
         && is_of_a_run(folder.file_name()?);
     is_ours.then_some(folder)

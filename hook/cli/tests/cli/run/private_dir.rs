@@ -2,7 +2,7 @@
 
 use crate::support::{Home, Installation, eventually, spawn, start, told};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -195,6 +195,24 @@ fn the_watcher_removes_nothing_but_what_it_has_made() {
     let err = tidies(&new, "1");
     assert!(err.contains("is not the caller"), "{err}");
     assert!(!new.exists());
+}
+
+/// The shell stands for `gpuslice run`, whose command removes the folder before its watcher has run
+/// again.
+#[test]
+fn a_command_that_removes_its_folder_at_once_leaves_no_link() {
+    let place = tempfile::tempdir().unwrap();
+    let link = place.path().join("links/team-1");
+    fs::create_dir(place.path().join("links")).unwrap();
+    symlink(place.path().join("gpuslice-x/slice.json"), &link).unwrap();
+    let script = "cd $1 && mkfifo pipe && { $0 tidy-up $1/gpuslice-x $$ <pipe >/dev/null & } &&
+        exec 3>pipe && wait $! && rm -r gpuslice-x && printf 'e%s\\0' $2 >&3";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(HERE.executable());
+    let (_, err, status) = told(command.arg(place.path()).arg(&link));
+    assert_eq!((err.as_str(), status), ("", 0));
+    eventually("the link is gone", || !link.is_symlink());
+    assert_eq!(fs::read_dir(place.path().join("links")).unwrap().count(), 0);
 }
 
 #[test]
