@@ -80,20 +80,25 @@ pub(crate) fn register(
             None => link,
         }
     };
+    let private = private_folder(file).filter(|_| own);
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders() {
         let link = link_in(&folder);
-        match make(&folder).and_then(|()| link_to(file, &link)) {
-            Ok(()) => {
-                if let Some(private) = private_folder(file).filter(|_| own) {
-                    symlink(&link, private.join(run_dir::ENTRY))?;
-                }
-                return Ok(Registration { link });
-            }
+        // The folder names the link first, so that whoever finds the link can remove the folder.
+        let named = make(&folder).and_then(|()| private.map_or(Ok(()), |own| name_in(own, &link)));
+        match named.and_then(|()| link_to(file, &link)) {
+            Ok(()) => return Ok(Registration { link }),
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+/// Records a registry link in a private folder.
+fn name_in(private: &Path, link: &Path) -> io::Result<()> {
+    let name = private.join(run_dir::ENTRY);
+    let _ = fs::remove_file(&name);
+    symlink(link, name)
 }
 
 /// Returns the registry link that leads to a private folder, as recorded in that folder.
@@ -194,8 +199,19 @@ impl Entry {
             || self.pid.is_some_and(is_gpuslice)
     }
 
+    /// Returns the folder of the run, if gpuslice has made it: a folder of the user may have such a
+    /// name. The folder names the link of its run.
+    fn private(&self) -> Option<&Path> {
+        let name = self.link.file_name()?.to_str()?;
+        let link = self
+            .link
+            .with_file_name(name.strip_prefix(ENDED).unwrap_or(name));
+        let is_made = |private: &&Path| is_ours(private) && link_of(private) == Some(link.clone());
+        private_folder(&self.file).filter(is_made)
+    }
+
     fn clean(&self) {
-        if let Some(private) = private_folder(&self.file).filter(|private| is_ours(private)) {
+        if let Some(private) = self.private() {
             watcher::finish(private, link_of(private).as_deref());
         }
         let _ = fs::remove_file(&self.link);

@@ -4,7 +4,8 @@
 use gpuslice_config::slice::Slice;
 use std::path::{Path, PathBuf};
 
-/// The prefix of every private folder's name. No other folder is ever removed.
+/// The prefix of every private folder's name. No other folder is ever removed, nor one that does not
+/// contain a link to its run.
 pub(crate) const PREFIX: &str = "gpuslice-";
 
 /// The slice file.
@@ -58,7 +59,8 @@ pub(crate) fn hosts_meminfo(slice: &Slice) -> Option<PathBuf> {
     named.filter(|path| !path.ends_with(HOSTS_MEMINFO) || !path.parent().is_some_and(is_private))
 }
 
-/// Returns the folder of a slice file, if gpuslice has created that folder for a run.
+/// Returns the folder of a slice file, if both have the names of what gpuslice creates for a run. A
+/// user's own folder may have such a name.
 #[must_use]
 pub(crate) fn private_folder(file: &Path) -> Option<&Path> {
     let folder = file.parent()?;

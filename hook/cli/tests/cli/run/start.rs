@@ -273,3 +273,25 @@ fn no_link_to_a_run_that_has_ended_stays_in_the_folder_of_runs() {
     assert_eq!(told(home.of(&mut HERE.run(&SLICED, "true"))).2, 0);
     eventually("the links are gone", || links().is_empty());
 }
+
+/// Such a folder may be a user's own, for example the one that a release is unpacked into.
+#[test]
+fn a_folder_that_only_looks_like_that_of_a_run_is_not_removed() {
+    let home = Home::new();
+    let folder = home.state.path().join("gpuslice-mine");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("notes"), "").unwrap();
+    let file = folder.join("slice.json");
+    let ledger = home.state.path().join("ledger");
+    let ledger = format!(",\"ledger\":\"{}\"", ledger.display());
+    for ledger in [ledger.as_str(), ""] {
+        let text = format!("{{\"version\":1,\"name\":\"team\",\"memory\":8589934592{ledger}}}");
+        fs::write(&file, text).unwrap();
+        let options = ["--sim=rtx3090", "--config", file.to_str().unwrap()];
+        assert_eq!(told(home.of(&mut HERE.run(&options, "true"))).2, 0);
+        // Each command removes what the runs before it have left.
+        assert_eq!(told(home.of(&mut HERE.run(&SLICED, "true"))).2, 0);
+        assert_eq!(told(home.of(HERE.gpuslice().arg("status"))).2, 0);
+        assert!(file.exists() && folder.join("notes").exists());
+    }
+}
