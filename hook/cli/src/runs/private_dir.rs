@@ -114,10 +114,10 @@ pub(crate) fn place() -> Option<PathBuf> {
 
 /// Returns the places for a run's folder, the preferred ones first.
 fn places() -> Vec<PathBuf> {
-    let runtime = env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    let usual: Vec<PathBuf> = runtime.into_iter().chain([env::temp_dir()]).collect();
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let usual = runtime.into_iter().chain([env::temp_dir()]);
+    // The watcher's working directory is another one.
+    let usual: Vec<PathBuf> = usual.filter(|path| path.is_absolute()).collect();
     // A ledger requires tmpfs. On other file systems a lock may not stay with a mapping, and every
     // written page goes to a disk. A folder on another file system is still better than none: after
     // `su`, the runtime folder may be another user's, and /dev/shm may not exist.

@@ -23,12 +23,11 @@ use anyhow::{Context, bail};
 use format::Format;
 use nix::unistd::Pid;
 use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::{
-    fs,
-    io::{self, IsTerminal},
-};
 
 /// `gpuslice env`.
 #[derive(clap::Args, Debug)]
@@ -71,7 +70,8 @@ Examples:
   gpuslice env chat --format json --owner PID    the member env is that of a kernel.json"#;
 
 /// Writes the variables beside the slice file. No process may have them yet, and the owner never has
-/// them in its own environment, so this file is the only record of them.
+/// them in its own environment, so this file is the only record of them. It is for this user alone:
+/// it names the ledger, and root's ledger is protected by its name.
 fn record(file: &Path, vars: &[(OsString, Option<OsString>)]) -> io::Result<()> {
     let mut text = Vec::new();
     for (name, value) in vars {
@@ -79,7 +79,12 @@ fn record(file: &Path, vars: &[(OsString, Option<OsString>)]) -> io::Result<()> 
         let parts = [name.as_bytes(), b"=", value.as_bytes(), b"\0"];
         text.extend_from_slice(&parts.concat());
     }
-    fs::write(file.with_file_name(run_dir::PRINTED), text)
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file.with_file_name(run_dir::PRINTED))?;
+    file.write_all(&text)
 }
 
 /// Makes the slice, and prints its variables.

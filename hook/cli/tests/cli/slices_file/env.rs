@@ -104,6 +104,20 @@ fn the_shell_owns_its_slice_also_behind_a_pipe_and_in_a_function() {
     }
 }
 
+/// Everybody may enter the folder of root's slice. The variables name its ledger, which everybody who
+/// knows the name can open.
+#[test]
+fn no_other_user_can_read_the_files_of_a_slice() {
+    let place = place();
+    let script = r#"
+        eval "$(slice notebook)"
+        cd "$(dirname "$GPUSLICE_CONFIG")" && find . -type f -perm /077 -printf "%m %f\n""#;
+    let (out, err, status) = told(&mut bash(&place, script));
+    assert_eq!((err.as_str(), status), ("", 0));
+    let others = |line: &&str| !line.contains(" ledger.");
+    assert_eq!(out.lines().find(others), None);
+}
+
 #[test]
 fn a_program_in_the_background_keeps_the_slice_after_the_shell() {
     let place = place();
