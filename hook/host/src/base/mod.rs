@@ -9,6 +9,7 @@ pub mod library;
 pub mod own_mounts;
 pub mod paths;
 pub mod read;
+pub mod selinux;
 pub mod sys;
 pub mod text;
 pub(crate) mod uuid_text;

@@ -5,6 +5,7 @@
 //! `gpuslice run`.
 
 use crate::base::paths::HostPaths;
+use crate::base::selinux;
 use crate::base::sys;
 use crate::slices::removal::{HostError, failed};
 use crate::slices::tenants;
@@ -26,6 +27,7 @@ const PROMISES_MOUNT: [(&std::ffi::CStr, &std::ffi::CStr); 3] =
 /// # Errors
 /// When a file or folder cannot be created.
 pub fn make(paths: &HostPaths) -> Result<(), HostError> {
+    let _labelled = selinux::label_new_files(paths);
     let folders = [
         (paths.run(), 0o711),
         (paths.slices(), 0o700),
@@ -47,6 +49,7 @@ pub fn make(paths: &HostPaths) -> Result<(), HostError> {
 /// When it cannot be created.
 pub fn make_pages(paths: &HostPaths) -> Result<(), HostError> {
     let place = paths.pages();
+    let _labelled = selinux::label_new_files(paths);
     folder(&place, 0o755).map_err(failed("make", &place))
 }
 
@@ -78,7 +81,7 @@ fn folder(path: &Path, mode: u32) -> io::Result<()> {
 pub fn make_promises(paths: &HostPaths) -> Result<(), HostError> {
     let place = paths.promises();
     folder(&place, 0o755).map_err(failed("make", &place))?;
-    mount_promises(&place).map_err(failed("mount", &place))
+    mount_promises(paths).map_err(failed("mount", &place))
 }
 
 /// Like [`make_promises`], for `gpuslice run`, which may lack the right to mount, and whose mount
@@ -94,20 +97,23 @@ pub fn make_promises_if_host(paths: &HostPaths) -> Result<(), HostError> {
     if let (Ok(own), Ok(first)) = (namespace("self"), namespace("1"))
         && own == first
     {
-        let _ = mount_promises(&place);
+        let _ = mount_promises(paths);
     }
     Ok(())
 }
 
 /// Mounts the promises' file system, unless it is mounted. Promises made without it are copied into
 /// it.
-fn mount_promises(place: &Path) -> io::Result<()> {
+fn mount_promises(paths: &HostPaths) -> io::Result<()> {
+    let place = &paths.promises();
     let above = place.parent().unwrap_or(place);
     if fs::metadata(place)?.dev() != fs::metadata(above)?.dev() {
         return Ok(());
     }
     let attributes = sys::NOSUID | sys::NODEV | sys::NOEXEC;
     let mount = sys::new_mount(c"tmpfs", &PROMISES_MOUNT, attributes)?;
+    // Promises inherit the label of their folder.
+    let _ = selinux::label(paths, Path::new(&sys::descriptor_path(&mount)));
     copy_all(place, &mount)?;
     sys::attach_at(mount.as_fd(), AT_FDCWD, place)
 }

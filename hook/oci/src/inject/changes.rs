@@ -21,15 +21,15 @@ pub(super) enum Step {
 pub(super) struct Attached(pub(super) Vec<Step>);
 
 impl Attached {
-    /// Undoes all changes, the last one first. Returns whether every volume of the container is at
-    /// its place again.
+    /// Undoes all changes, the last one first. Returns whether all is as it was: every volume of the
+    /// container is at its place again, and nothing covers it.
     pub(super) fn undo(&self) -> bool {
         let mut undone = true;
         for step in self.0.iter().rev() {
             match step {
                 Step::Attached(mount) => {
                     let path = sys::descriptor_path(mount);
-                    let _ = umount2(path.as_str(), MntFlags::MNT_DETACH);
+                    undone &= umount2(path.as_str(), MntFlags::MNT_DETACH).is_ok();
                 }
                 Step::Moved { volume, from } => {
                     let back = |from: &OwnedFd| sys::attach(volume.as_fd(), from.as_fd()).is_ok();

@@ -18,6 +18,7 @@ mod volumes;
 use crate::base::crash_points::CrashPoints;
 use crate::inject::image::{Needs, Unsuited};
 use crate::plan;
+use crate::request::spec::SpecMount;
 use changes::{Attached, Step};
 use gpuslice_host::base::paths::{MOUNT, PRELOAD};
 use gpuslice_host::base::read;
@@ -85,7 +86,9 @@ pub(crate) enum InjectError {
     )]
     Volume,
     /// A volume is mounted where the slice belongs.
-    #[error("the container has a volume at {0}, where its slice belongs (mount it elsewhere)")]
+    #[error(
+        "the container has a volume at {0} or below, where its slice belongs (mount it elsewhere)"
+    )]
     Taken(&'static str),
     /// The loader's list would appear on the host, too.
     #[error(
@@ -127,6 +130,8 @@ pub(crate) struct Injection<'a> {
     pub(crate) hosts_dev: u64,
     /// The planned text of the slice file.
     pub(crate) slice: &'a str,
+    /// The container's volumes and other mounts.
+    pub(crate) mounts: &'a [SpecMount],
     /// The paths that the runtime masks after the hooks.
     pub(crate) masked: &'a [PathBuf],
 }
@@ -196,7 +201,7 @@ fn attach(
         );
         written.map_err(inside("write slice.json"))?;
     }
-    let there = is_attached(&place, at, own.as_fd())?;
+    let there = is_attached(&place, at, own.as_fd(), target)?;
     let own = match there {
         true => place.fd,
         false => attach_own(own, below, place.fd.as_fd(), attached, crash_points)?,
@@ -234,11 +239,18 @@ fn place(root: &ContainerRoot, hosts_dev: u64) -> Result<(Found, &'static str), 
     }
 }
 
-/// Whether our folder is mounted at its place. Nothing is mounted on a volume there: another
-/// container can remove the volume's folder, and the mount with it.
-fn is_attached(place: &Found, at: &'static str, own: BorrowedFd<'_>) -> Result<bool, InjectError> {
+/// Whether our folder is mounted at its place. Nothing is mounted on a volume there, because another
+/// container can remove the volume's folder, and the mount with it. A volume below is not covered.
+fn is_attached(
+    place: &Found,
+    at: &'static str,
+    own: BorrowedFd<'_>,
+    target: &Injection<'_>,
+) -> Result<bool, InjectError> {
     let there = root::same(place.fd.as_fd(), own).map_err(inside("look at /.gpuslice"))?;
-    match place.foreign && !there {
+    let is_below = |path: &Path| path.starts_with(at) && path != Path::new(at);
+    let mut volumes = target.mounts.iter().map(|mount| &mount.destination);
+    match place.foreign && !there || volumes.any(|path| is_below(path)) {
         true => Err(InjectError::Taken(at)),
         false => Ok(there),
     }
@@ -252,8 +264,8 @@ fn attach_own(
     attached: &mut Attached,
     crash_points: &CrashPoints,
 ) -> Result<OwnedFd, InjectError> {
-    sys::attach(own.as_fd(), place).map_err(inside("mount /.gpuslice"))?;
     let at = own.try_clone().map_err(inside("mount /.gpuslice"))?;
+    sys::attach(own.as_fd(), place).map_err(inside("mount /.gpuslice"))?;
     attached.0.push(Step::Attached(own));
     crash_points.reached("attached");
     for (name, mount) in below {

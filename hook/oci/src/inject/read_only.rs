@@ -5,9 +5,10 @@
 use super::IN_DEV;
 use super::changes::{Attached, Step};
 use super::mount_table::{self, topmost};
-use super::root::{ContainerRoot, Found, stands};
+use super::root::{ContainerRoot, Found, found, stands};
 use gpuslice_config::slice;
 use gpuslice_host::base::{read, sys};
+use nix::errno::Errno;
 use nix::sys::stat::{FileStat, fstat};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use std::ffi::CString;
@@ -66,11 +67,17 @@ pub(super) fn layer_over(
     let layers = CString::new(layers)?;
     let options = [(c"lowerdir", layers.as_c_str())];
     let layer = sys::new_mount(c"overlay", &options, sys::RDONLY | sys::NOSUID | sys::NODEV)?;
-    sys::attach(layer.as_fd(), folder)?;
     let shown = layer.try_clone()?;
+    sys::attach(layer.as_fd(), folder)?;
     attached.0.push(Step::Attached(layer));
     for path in topmost(&table, &place) {
-        let (volume, point) = (stands(folder, &path)?, stands(shown.as_fd(), &path)?);
+        let volume = match found(folder, &path) {
+            Ok(volume) if volume.foreign => volume.fd,
+            // A later mount covers it.
+            Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let point = stands(shown.as_fd(), &path)?;
         sys::attach(volume.as_fd(), point.as_fd())?;
         // The place below the volume. It could not be opened earlier.
         let from = stands(folder, &path).ok();

@@ -43,7 +43,7 @@ impl Reason {
     pub(crate) fn mount(self, target: &Injection<'_>) -> Result<(), InjectError> {
         let root = enter(target)?;
         let (place, at) = place(&root, target.hosts_dev)?;
-        if is_attached(&place, at, self.0.as_fd())? {
+        if is_attached(&place, at, self.0.as_fd(), target)? {
             return Ok(());
         }
         let doing = match at {

@@ -95,7 +95,7 @@ impl ContainerRoot {
     /// When it is not a folder, or cannot be created: EROFS where the file system is read-only.
     pub(crate) fn folder(&self, name: &str) -> io::Result<Found> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let open = || find(self.fd.as_fd(), name, flags, inside());
+        let open = || find(self.fd.as_fd(), Path::new(name), flags, inside());
         match open() {
             Err(Errno::ENOENT) => {
                 self.make_folder(self.fd.as_fd(), name)?;
@@ -111,7 +111,7 @@ impl ContainerRoot {
     /// When it is a link or something else, or cannot be created.
     pub(crate) fn plain_folder(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<Found> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-        let open = || find(at, name, flags, leaf());
+        let open = || find(at, Path::new(name), flags, leaf());
         match open() {
             Err(Errno::ENOENT) => {
                 self.make_folder(at, name)?;
@@ -214,18 +214,17 @@ pub(crate) fn stands(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<Owned
 ///
 /// # Errors
 /// When there is no such file, or it is a link.
-pub(super) fn found(at: BorrowedFd<'_>, name: &str) -> Result<Found, Errno> {
-    find(at, name, OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
+pub(super) fn found(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<Found, Errno> {
+    find(at, name.as_ref(), OFlag::O_PATH | OFlag::O_NOFOLLOW, leaf())
 }
 
 /// Resolves a path without crossing a mount, and only then across mounts.
 fn find(
     at: BorrowedFd<'_>,
-    name: &str,
+    name: &Path,
     flags: OFlag,
     resolve: ResolveFlag,
 ) -> Result<Found, Errno> {
-    let name = Path::new(name);
     match open_resolved(at, name, flags, resolve | ResolveFlag::RESOLVE_NO_XDEV) {
         Err(Errno::EXDEV) => Ok(Found {
             fd: open_resolved(at, name, flags, resolve)?,

@@ -237,9 +237,56 @@ fn a_volume_where_the_slice_belongs_is_refused() {
     assert!(said.status.success(), "{said:?}");
     let said = container.is_refused();
     assert!(
-        said.contains("the container has a volume at /.gpuslice, where its slice belongs"),
+        said.contains("the container has a volume at /.gpuslice or below, where its slice belongs"),
         "{said}"
     );
+}
+
+#[test]
+fn a_volume_below_the_place_of_the_slice_is_not_covered() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let container = host.container("c1");
+    let spec = serde_json::json!({
+        "root": {"path": "rootfs"},
+        "annotations": {"gpuslice.io/memory": "8GiB"},
+        "mounts": [{"destination": "/.gpuslice/data", "type": "bind", "source": "/srv"}],
+    });
+    fs::write(container.bundle.join("config.json"), spec.to_string()).unwrap();
+    let said = container.is_refused();
+    assert!(said.contains("volume at /.gpuslice or below"), "{said}");
+}
+
+/// The runtime mounts in the order of config.json, so a volume at /etc can cover a file's mount.
+#[test]
+fn a_mount_that_a_later_one_covers_does_not_keep_a_container_from_its_slice() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    for file in [true, false] {
+        let container = host.container(&format!("covered-{file}"));
+        let volume = host.path(&format!("volume-{file}"));
+        fs::create_dir(&volume).unwrap();
+        if file {
+            fs::write(volume.join("hosts"), "of the volume").unwrap();
+        }
+        let (etc, volume) = (container.rootfs().join("etc"), volume.display());
+        let script = format!(
+            "cd {} && touch hosts && mount --bind hosts hosts && mount --bind {volume} . && \
+             mount -o remount,bind,ro {}",
+            etc.display(),
+            etc.display()
+        );
+        let said = container.run_inside(&["sh", "-c", &script]);
+        assert!(said.status.success(), "{said:?}");
+        container.is_given_its_slice();
+        assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
+        let hosts = fs::read_to_string(container.inside("etc/hosts")).ok();
+        assert_eq!(hosts.as_deref(), file.then_some("of the volume"));
+    }
 }
 
 #[test]

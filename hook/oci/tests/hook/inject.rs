@@ -102,6 +102,48 @@ fn configured_twice_it_does_its_work_once() {
 }
 
 #[test]
+fn a_second_hook_that_fails_leaves_what_the_first_one_has_mounted() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy("[on-error]\nannotated = \"start\"\n");
+    let container = host.container("c1");
+    container.is_given_its_slice();
+    // Users other than root could write to the library.
+    let library = host.path("usr/lib/gpuslice/libgpuslice.so");
+    fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).unwrap();
+    let said = container.is_refused();
+    assert!(said.contains("libgpuslice.so"), "{said}");
+    assert_eq!(container.list(), "/.gpuslice/libgpuslice.so\n");
+    assert!(container.inside(".gpuslice/slice.json").exists());
+    let left = host.left();
+    for part in ["slices/c1.json", "containers/c1", "ledgers/c1"] {
+        assert!(left.iter().any(|name| name == part), "{part}: {left:?}");
+    }
+}
+
+/// The kernel labels what the hook creates for containers. Tried with files in place of SELinux's.
+#[test]
+fn on_a_host_with_selinux_new_files_have_the_label_of_containers_files() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let attributes = host.path("proc/thread-self/attr");
+    fs::create_dir_all(&attributes).unwrap();
+    fs::create_dir_all(host.path("sys/fs/selinux")).unwrap();
+    fs::write(host.path("sys/fs/selinux/enforce"), "1").unwrap();
+    let said = host.container("without").hook(&["createRuntime"]);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("SELinux may hide the slice"), "{said}");
+    fs::write(attributes.join("fscreate"), "").unwrap();
+    host.container("with").is_given_its_slice();
+    let label = text(attributes.join("fscreate"));
+    assert_eq!(label, "\nystem_u:object_r:container_file_t:s0");
+}
+
+#[test]
 fn a_user_namespace_is_entered_as_its_own_root() {
     if !is_root() {
         return;

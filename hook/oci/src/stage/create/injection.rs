@@ -71,6 +71,7 @@ impl Run<'_> {
                 .map(String::as_str),
             hosts_dev: container::hosts_dev().map_err(|error| on.by_host(error))?,
             slice: &text,
+            mounts: &spec.mounts,
             masked: spec.masked_paths(),
         };
         let outcome = inject::inject(sources, &target, &self.given.crash_points);

@@ -17,6 +17,7 @@ use crate::request::arguments::Arguments;
 use crate::request::state::State;
 use gpuslice_config::slice::Fence;
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::base::selinux;
 use gpuslice_host::events::{Event, EventKind};
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::policy::Policy;
@@ -116,6 +117,11 @@ pub(crate) fn create(
         container::is_in_one().map_err(|error| on.by_host(error))?;
         container::is_out_of_reach(&spec).map_err(|error| on.by_container(error))?;
     }
+    let labelled = selinux::label_new_files(&given.paths);
+    if let Err(error) = &labelled {
+        let line = format!("SELinux may hide the slice: its files cannot be labelled: {error}");
+        run.report.logged.push(line);
+    }
     let known = run.admit(state, owner, stage)?;
     // An earlier stage has done what can be done for this image. In this namespace the host's own
     // mounts, including the ledger's, may be invisible.
@@ -131,7 +137,7 @@ pub(crate) fn create(
     run.make_page();
     if stage == Stage::Runtime {
         let held = run.raise_fence(state, &spec, known);
-        held.inspect_err(|_| run.undo())?;
+        held.map_err(|failure| run.undone(failure, known))?;
     }
     if let (false, Some(note)) = (known, &run.plan.note) {
         let line = format!("{}: {note}", run.plan.name);
@@ -152,10 +158,7 @@ pub(crate) fn create(
             }
             Ok(())
         }
-        Err(error) => {
-            run.undo();
-            Err(error)
-        }
+        Err(failure) => Err(run.undone(failure, known)),
     }
 }
 
@@ -182,6 +185,19 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Undoes what this hook has done. What an earlier hook has put into the container stays, and the
+    /// container does not start: without its files on the host, it would break.
+    fn undone(&mut self, failure: StageFailure, known: bool) -> StageFailure {
+        match failure {
+            StageFailure::Failed(error, _) if known => StageFailure::Refused(error),
+            failure if known => failure,
+            failure => {
+                self.undo();
+                failure
+            }
+        }
+    }
+
     /// Removes the record, and what was made.
     fn undo(&mut self) {
         if let Err(left) = undo(&self.given.paths, &self.plan) {
