@@ -2,7 +2,7 @@
 //! place and that command executed `gpuslice run` again, for example through `gpuslice run --bare`.
 //! Touches: /proc; the private folders that environments name; the registry, and the ledgers of its
 //! runs.
-//! Law: a former slice that no other process uses has ended; any other former slice keeps its
+//! Law: a former slice of this process that no other process uses has ended; any other slice keeps its
 //! place.
 
 use crate::runs::{folder_users, registry, run_dir};
@@ -38,6 +38,14 @@ impl Owners {
             own: owner.unwrap_or_else(this),
             watcher: watcher.and_then(ProcessId::of),
         }
+    }
+
+    /// Returns this process, if it owns the new record: its former slices end unless other processes
+    /// use them. A slice that was made for another process lasts as long as that process, even
+    /// before any program has its variables.
+    #[must_use]
+    pub(crate) fn this(&self) -> Option<ProcessId> {
+        Some(self.own).filter(|own| own.pid == Pid::this().as_raw())
     }
 
     /// Returns the owner of a new record. `is_taken` says that this process already owns the record

@@ -142,7 +142,7 @@ impl Promises {
 
     /// Checks whether a promise belongs to a former slice of this process that has ended.
     fn has_ended(&self, held: &ReadPromise) -> bool {
-        let own = self.owners.map(|owners| owners.own);
+        let own = self.owners.and_then(|owners| owners.this());
         let is_own = own.is_some() && maker(&held.slice).map(|maker| maker.process) == own;
         is_own
             && self

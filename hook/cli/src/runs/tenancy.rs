@@ -117,7 +117,7 @@ pub(crate) fn claim(
     // Only a decision under the lock counts: a plan made before may be outdated.
     let (lock, held) = wait_for_room(cards, || {
         let lock = folders.lock();
-        (lock, folders.tenants(owners.own, Remains::Remove))
+        (lock, folders.tenants(owners, Remains::Remove))
     });
     let Tenants { ended, held } = held;
     let Admitted {
@@ -163,8 +163,8 @@ pub(crate) fn preview(
         return Ok(Admitted::default());
     }
     let folders = Folders::of(simulated);
-    let own = Owners::of(None, None).own;
-    let ((), tenants) = wait_for_room(cards, || ((), folders.tenants(own, Remains::Keep)));
+    let owners = Owners::of(None, None);
+    let ((), tenants) = wait_for_room(cards, || ((), folders.tenants(owners, Remains::Keep)));
     decide(name, cards, &tenants.held, overcommit)
 }
 

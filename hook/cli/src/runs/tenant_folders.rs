@@ -2,7 +2,7 @@
 //! Touches: `/run/gpuslice/tenants`, the user's folder, or the simulated machine's; for root, the
 //! hook's lock.
 
-use crate::runs::former;
+use crate::runs::former::{self, Owners};
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use crate::runs::tenancy::{INTERVAL, PATIENCE};
@@ -70,15 +70,15 @@ impl Folders {
         self.each().for_each(|folder| tenants::remove_dead(folder));
     }
 
-    /// Reads the tenants of all folders.
-    pub(super) fn tenants(&self, own: ProcessId, remains: Remains) -> Tenants {
+    /// Reads the tenants of all folders, for a new one of these owners.
+    pub(super) fn tenants(&self, owners: Owners, remains: Remains) -> Tenants {
         if remains == Remains::Remove {
             self.remove_dead();
         }
         let living = self.each().flat_map(|folder| tenants::living(folder));
         let user = geteuid().as_raw();
         let has_ended = |tenant: &Tenant| {
-            tenant.owner == Some(own)
+            owners.this().is_some_and(|own| tenant.owner == Some(own))
                 && tenant.uid == user
                 && !former::is_used(run_dir::TENANT, |file| file == tenant.file)
         };

@@ -104,6 +104,22 @@ fn the_shell_owns_its_slice_also_behind_a_pipe_and_in_a_function() {
     }
 }
 
+/// The variables of the first may be used later, for example those in the kernel.json of a server.
+#[test]
+fn two_slices_of_one_owner_both_count_before_any_program_is_in_them() {
+    for (sim, size) in [("rtx3090", "20GiB"), ("gb10", "80GiB")] {
+        let slices = format!("[large]\nmemory = \"{size}\"\n");
+        let place = Place::new(sim, &slices);
+        let (out, err, _) = told(&mut bash(
+            &place,
+            "a=$(slice large); b=$(slice large); echo $b",
+        ));
+        assert!(err.contains("large (pid "), "{sim}: {err}");
+        assert_eq!(out, "false\n", "{sim}");
+        eventually("the slice is removed", || place.is_empty());
+    }
+}
+
 /// Everybody may enter the folder of root's slice. The variables name its ledger, which everybody who
 /// knows the name can open.
 #[test]
