@@ -124,7 +124,15 @@ impl Engine for Podman<'_> {
     }
 
     fn restart(&mut self, id: &str) {
-        self.podman(&["restart", "-t", "0", id]).ok();
+        // podman waits only briefly for the end of what it has killed ("given PIDs did not die within
+        // timeout"), which is too short on a busy machine.
+        self.host.wait_for("podman restarts the container", || {
+            let done = self.podman(&["restart", "-t", "0", id]);
+            if done.code != 0 {
+                eprintln!("podman restart {id}: {done:?}");
+            }
+            done.code == 0
+        });
     }
 
     fn remove(&mut self, id: &str) {

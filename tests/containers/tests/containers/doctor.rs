@@ -61,6 +61,28 @@ fn a_container_of_musl_is_named_with_the_reason_of_the_hook() {
     oci.remove(&id);
 }
 
+/// An engine calls a container started while its process still executes the runtime.
+#[test]
+fn a_container_that_is_just_being_started_is_in_order() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    for binary in ["runc", "crun"] {
+        let mut oci = Oci::new(&host, binary, "createRuntime");
+        oci.prepare(&Spec::new("starting").memory("2GiB"));
+        let bundle = Oci::bundle("starting");
+        let script = format!(
+            "{binary} create --bundle {bundle} starting </dev/null >/run/out 2>&1 && {{ sleep 0.3; \
+             {binary} start starting; }} & sleep 0.1; until ls /run/gpuslice/slices | grep -q starting; \
+             do sleep 0.01; done; sleep 0.1; gpuslice doctor starting --json; wait"
+        );
+        let done = host.sh(&script);
+        assert_eq!(said(&done), json!([true, [], 0]), "{binary}: {done:?}");
+        oci.remove("starting");
+    }
+}
+
 /// The list is mounted on a file in /etc, and a link at /etc can be replaced.
 #[test]
 fn an_etc_that_root_of_the_container_has_replaced_is_named() {

@@ -14,11 +14,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The number of attempts to examine a process that ld.so is still loading.
-const ATTEMPTS: u32 = 10;
+/// The number of attempts to examine a process that is still being started.
+const ATTEMPTS: u32 = 50;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -121,14 +122,14 @@ fn numbers(status: &str, name: &str) -> Vec<u32> {
 }
 
 impl ProcessFacts {
-    /// Examines a process. A process that ld.so is just loading is given a moment.
+    /// Examines a process. A process that is just being started is given a moment.
     ///
     /// # Errors
     /// When it has ended, or this user may not examine it.
     pub(super) fn read(pid: u32) -> Result<ProcessFacts, Unexamined> {
         for _ in 0..ATTEMPTS {
             let facts = ProcessFacts::read_once(pid)?;
-            if !facts.maps.is_loading() {
+            if !facts.maps.is_loading() && !facts.is_still_the_runtime() {
                 return Ok(facts);
             }
             std::thread::sleep(PAUSE);
@@ -181,6 +182,22 @@ impl ProcessFacts {
             creds,
             name,
         })
+    }
+
+    /// Checks whether a container's process still executes its runtime (runc, crun), which is no file of
+    /// the container. Engines call a container running a moment before it executes its program.
+    fn is_still_the_runtime(&self) -> bool {
+        let program = self.program().and_then(|file| file.metadata());
+        let is_program = |found: &fs::Metadata| {
+            let own = program.as_ref().map(|own| (own.dev(), own.ino()));
+            own.is_ok_and(|own| own == (found.dev(), found.ino()))
+        };
+        self.is_elsewhere
+            && self.maps.libraries().is_empty()
+            && !self
+                .root
+                .facts(&self.executable)
+                .is_some_and(|found| is_program(&found))
     }
 
     /// Returns the process as it is named in sentences: `process 4242 (vllm)`.

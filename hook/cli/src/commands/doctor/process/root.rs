@@ -161,6 +161,12 @@ impl Root {
         self.open(path, OFlag::O_PATH).is_ok()
     }
 
+    /// Returns the facts about a file below the root.
+    pub(super) fn facts(&self, path: &Path) -> Option<std::fs::Metadata> {
+        let found = self.open(path, OFlag::O_PATH).ok()?;
+        File::from(found).metadata().ok()
+    }
+
     /// Checks whether a process with these rights can create files in a folder below the root.
     pub(in super::super) fn is_writable(&self, folder: &Path, creds: Creds) -> bool {
         creds.lend(|| {
