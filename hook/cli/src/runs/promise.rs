@@ -7,7 +7,7 @@
 
 use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
 use crate::runs::former::{self, Owners};
-use crate::runs::promise_maker::{self, id_of, is_same, maker};
+use crate::runs::promise_maker::{self, is_same, maker};
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use gpuslice_config::host::meminfo::HostMemory;
@@ -367,19 +367,10 @@ pub(crate) fn remember(private: &Path, promise: &OwnPromise) -> io::Result<()> {
     }
 }
 
-/// Withdraws the promise of a run that has ended, unless a later run of the same process owns the
-/// file now.
+/// Withdraws the promise of a run that has ended, as its private folder names it.
 pub(crate) fn forget(private: &Path) {
-    let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) else {
-        return;
-    };
-    let Some(id) = id_of(&file).filter(|id| maker(id).is_some()) else {
-        return;
-    };
-    let folder = file.parent().unwrap_or(&file);
-    let is_promise = folder.file_name() == Some(FOLDER.as_ref());
-    if is_promise && !former::is_used(run_dir::PROMISE, |used| is_same(used, &file)) {
-        promise_maker::remove(folder, id);
+    if let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) {
+        promise_maker::withdraw(&file);
     }
 }
 

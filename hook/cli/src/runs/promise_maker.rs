@@ -1,6 +1,7 @@
-//! Identifies the maker of a run's promise by the name of the promise's file.
+//! Identifies the maker of a run's promise by the name of the promise's file, and withdraws the promise.
 //! Touches: the registry, the links in the private folders of runs, the promises.
 
+use crate::runs::promise::FOLDER;
 use crate::runs::registry::{self, Remains};
 use crate::runs::{former, run_dir};
 use gpuslice_config::promises;
@@ -35,7 +36,7 @@ pub(super) fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// Removes the promise with this id, whatever its budget is by now, unless a later run holds it.
-pub(super) fn remove(folder: &Path, id: &str) {
+fn remove(folder: &Path, id: &str) {
     let held = promises::read_folder(folder).unwrap_or_default();
     let own = held.into_iter().filter(|held| held.slice == id);
     let files = own.filter_map(|held| Some(folder.join(promises::file_name(held.budget, id)?)));
@@ -57,5 +58,17 @@ impl Maker<'_> {
     /// The run's name and pid, for messages.
     pub(super) fn shown(&self) -> String {
         format!("{} (pid {})", self.name, self.process.pid)
+    }
+}
+
+/// Withdraws the promise of a run that has ended, unless a later run of the same process owns the
+/// file now. Leaves every other file.
+pub(crate) fn withdraw(file: &Path) {
+    let id = id_of(file).filter(|id| maker(id).is_some());
+    let folder = file.parent().filter(|folder| folder.ends_with(FOLDER));
+    if let (Some(id), Some(folder)) = (id, folder)
+        && !former::is_used(run_dir::PROMISE, |used| is_same(used, file))
+    {
+        remove(folder, id);
     }
 }

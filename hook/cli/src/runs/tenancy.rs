@@ -319,15 +319,18 @@ pub(crate) fn remember(private: &Path, tenancy: &Tenancy) -> io::Result<()> {
     }
 }
 
-/// Removes the record of a run that has ended, unless a later run of the same process owns the file
-/// now.
+/// Removes the record of a run that has ended, as its private folder names it.
 pub(crate) fn forget(private: &Path) {
-    let Ok(file) = fs::read_link(private.join(run_dir::TENANT)) else {
-        return;
-    };
+    if let Ok(file) = fs::read_link(private.join(run_dir::TENANT)) {
+        withdraw(&file);
+    }
+}
+
+/// Removes the record of a run that has ended, unless a later run of the same process owns the file
+/// now. Leaves every other file.
+pub(crate) fn withdraw(file: &Path) {
     let is_record = file.parent().and_then(Path::file_name) == Some(FOLDER.as_ref());
-    let is_used =
-        || former::is_held(&file) || former::is_used(run_dir::TENANT, |used| used == file);
+    let is_used = || former::is_held(file) || former::is_used(run_dir::TENANT, |used| used == file);
     if is_record && !is_used() {
         let _ = fs::remove_file(file);
     }

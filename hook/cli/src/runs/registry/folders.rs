@@ -90,19 +90,15 @@ pub(crate) fn folders_of_others() -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
-/// Returns the one folder that every session of this user shares. It stays the same as long as the
-/// machine runs.
+/// Returns the one folder that every session and service of this user shares, whether a session has a
+/// runtime folder or not: that folder comes with the first session and goes with the last.
 #[must_use]
 pub(crate) fn shared_folder() -> PathBuf {
-    let root = Path::new(ROOTS);
-    let folders = folders();
-    let always = folders.iter().find(|folder| folder.as_path() == root);
-    let there = |folder: &&PathBuf| folder.parent().is_some_and(is_ours);
-    always
-        .or_else(|| folders.iter().find(there))
-        .or(folders.last())
-        .cloned()
-        .unwrap_or_else(|| root.to_owned())
+    shared_of(&folders())
+}
+
+fn shared_of(folders: &[PathBuf]) -> PathBuf {
+    folders.last().cloned().unwrap_or_else(|| ROOTS.into())
 }
 
 /// Returns the folder in which a run of this user is registered, unless it cannot be created.
@@ -155,6 +151,9 @@ mod tests {
             names(Some("/chosen"), 7),
             [PathBuf::from("/chosen/gpuslice")]
         );
+        // The promises and the records of admission are where all of them look.
+        assert_eq!(shared_of(&root), Path::new("/run/gpuslice"));
+        assert_eq!(shared_of(&user), Path::new("/tmp/gpuslice-7"));
     }
 
     #[test]

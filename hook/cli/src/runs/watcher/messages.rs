@@ -36,7 +36,9 @@ pub(super) fn send(pipe: &mut impl Write, about: u8, path: &Path) -> io::Result<
 /// What the messages said.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The files whose write locks are held.
+    /// The records of the run: its promise, its place among the tenants.
+    pub(super) records: Vec<PathBuf>,
+    /// The records, with their write locks held.
     pub(super) held: Vec<File>,
     /// The run's link in the registry.
     pub(super) entry: Option<PathBuf>,
@@ -66,6 +68,7 @@ pub(super) fn serve() -> Told {
                 let file = File::options().write(true).open(path);
                 let locked = file.and_then(|file| tenants::lock(&file).map(|()| file));
                 told.held.extend(locked);
+                told.records.push(path.to_owned());
             }
             ENTRY => told.entry = Some(path.to_owned()),
             CGROUP => told.cgroup = Some(path.to_owned()),

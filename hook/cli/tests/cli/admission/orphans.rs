@@ -76,6 +76,19 @@ fn an_engine_that_has_overwritten_its_environment_keeps_its_memory() {
 }
 
 #[test]
+fn a_command_that_removes_the_folder_of_its_run_gives_its_memory_back() {
+    for (sim, memory, folder) in [
+        ("rtx3090", "--memory=20GiB", "tenants"),
+        ("gb10", "--memory=100GiB", "promises"),
+    ] {
+        let machine = Machine::new(&HERE, sim);
+        let script = "rm -r $(dirname $GPUSLICE_CONFIG)";
+        assert_eq!(told(&mut machine.run(&[memory], script)).2, 0, "{sim}");
+        machine.is_empty(folder);
+    }
+}
+
+#[test]
 fn a_second_run_of_a_process_does_not_get_the_memory_of_an_engine_it_left() {
     for (sim, memory, folder) in [
         ("rtx3090", "--memory=20GiB", "tenants"),
