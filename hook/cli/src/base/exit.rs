@@ -14,8 +14,8 @@ pub(crate) const LEFT: u8 = 1;
 pub(crate) const DOES_NOT_FIT: u8 = 1;
 /// `status`, `report`: a slice could not be read.
 pub(crate) const UNREAD: u8 = 1;
-/// `gpusliced --guard`: it cannot go on. Starting it again may help.
-pub(crate) const GUARD_ENDED: u8 = 1;
+/// `gpusliced`: it cannot go on. Starting it again may help.
+pub(crate) const DAEMON_ENDED: u8 = 1;
 /// `doctor`: a finding breaks the slice.
 pub(crate) const BROKEN: u8 = 1;
 /// `doctor`: this user may not examine the process.
@@ -86,6 +86,11 @@ pub(crate) const MEANINGS: &[Meaning] = &[
         NO_DRIVER_LIMIT,
         &["driver-limit"],
         "The driver has no limits of its own; the library alone enforces the slice.",
+    ),
+    (
+        DAEMON_ENDED,
+        &["gpusliced"],
+        "It cannot go on. Starting it again may help, and its service does so.",
     ),
     (FAILED, &[], "Usage error, or gpuslice itself failed."),
     (

@@ -274,7 +274,7 @@ fn daemon_killed(host: &Host, worker: &mut Worker, guard: bool, at: usize) -> Ou
     // A daemon that waits for work makes no further calls, and was killed where it waited. If its
     // child is killed, it says so and ends, and systemd starts both again.
     let childs = "the process that writes the meminfo pages has ended";
-    let is_childs = traced.end == "exit 125" && traced.stderr.contains(childs);
+    let is_childs = traced.end == "exit 1" && traced.stderr.contains(childs);
     right(traced.end == "signal 9" || is_childs, || {
         format!("the daemon ended by itself: {traced:?}")
     })?;

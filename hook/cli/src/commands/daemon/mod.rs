@@ -13,12 +13,12 @@ mod pages;
 pub(crate) use guard::state as guard_state;
 
 use crate::base::{exit, streams, usage_error};
-use crate::commands::cache::watch::{Totals, Watcher};
+use crate::commands::cache::watch::{Policy, Totals, Watcher};
 use crate::commands::metrics::{self, Collector, Format};
 use crate::runs::host_memory;
 use crate::runs::process::Process;
 use anyhow::{Context, bail};
-use config::{Address, Config};
+use config::{Address, Config, Metrics};
 use gpuslice_host::base::paths::HostPaths;
 use http::Server;
 use http::request::{Request, Response};
@@ -222,8 +222,7 @@ fn main(args: &Args) -> anyhow::Result<u8> {
             if let Err(error) = guard::main(settings, places, &args.meminfo, tell) {
                 tell(&format!("{error:#}"));
             }
-            // Not the status of a configuration that cannot be used: starting again may help.
-            return Ok(exit::GUARD_ENDED);
+            return Ok(exit::DAEMON_ENDED);
         }
         (true, None, _) => {
             tell("[guard] is not configured: there is nothing to do");
@@ -235,11 +234,28 @@ fn main(args: &Args) -> anyhow::Result<u8> {
         }
         _ => {}
     }
-    let writer = match (meminfo, serves) {
-        (Some(period), false) => return pages::serve(places, args.meminfo.clone(), period, tell),
-        (Some(period), true) => Some(write_pages(&places, &args.meminfo, period)?),
-        (None, _) => None,
+    let never = match (meminfo, serves) {
+        (Some(period), false) => pages::serve(places, args.meminfo.clone(), period, tell),
+        (period, _) => work(places, &args.meminfo, page_cache, metrics, period),
     };
+    // Not the status of a configuration that cannot be used: starting again may help.
+    never.or_else(|error| {
+        tell(&format!("{error:#}"));
+        Ok(exit::DAEMON_ENDED)
+    })
+}
+
+/// Serves metrics and evicts model files, until it cannot go on. With a period, a child writes the
+/// meminfo pages.
+fn work(
+    places: HostPaths,
+    meminfo: &Path,
+    page_cache: Option<Policy>,
+    metrics: Option<Metrics>,
+    period: Option<Duration>,
+) -> anyhow::Result<u8> {
+    let writer = period.map(|period| write_pages(&places, meminfo, period));
+    let writer = writer.transpose()?;
     let mut watcher = page_cache
         .map(|policy| Watcher::start(policy, tell))
         .transpose()?;

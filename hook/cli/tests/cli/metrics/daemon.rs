@@ -120,7 +120,8 @@ fn a_configuration_that_cannot_be_used_is_refused_by_name() {
     let (_, err, status) = told(command.arg("--config").arg(&file));
     drop(taken);
     let line = format!("gpusliced: cannot listen on {address}: Address already in use");
-    assert!(err.starts_with(&line) && status == 125, "{err}");
+    // The service starts it again, which it does not after a mistake in the configuration (125).
+    assert!(err.starts_with(&line) && status == 1, "{err}");
 }
 
 #[test]
