@@ -54,14 +54,39 @@ remove() { # LIST: removes the files that it names, and folders that are then em
     done <"$1"
 }
 
+leave() { # stops gpuslice's own units, and names what still uses it
+    for file in /etc/docker/daemon.json /etc/containerd/config.toml /etc/containerd/conf.d/*.toml \
+        /etc/crio/crio.conf /etc/crio/crio.conf.d/* /etc/containers/containers.conf \
+        /etc/containers/containers.conf.d/* /etc/containers/oci/hooks.d/*.json \
+        /etc/nvidia-container-runtime/config.toml /etc/cdi/* /run/cdi/*; do
+        if [ -f "$file" ] && grep -q "$prefix/bin/gpuslice" "$file"; then
+            echo "gpuslice: $file still names gpuslice. Its engine will fail to start containers:" >&2
+            echo "gpuslice: remove the lines that name it (after a reinstallation: gpuslice runtime configure --remove)" >&2
+        fi
+    done
+    for record in /run/gpuslice/slices/*.json /run/gpuslice/tenants/run.*; do
+        if [ -f "$record" ]; then
+            echo "gpuslice: slices are running. Programs that they start from now on have no limit" >&2
+            break
+        fi
+    done
+    if [ -d /run/systemd/system ]; then
+        for unit in gpuslice-gc.timer gpuslice-devices.service gpusliced.service gpuslice-guard.service; do
+            systemctl disable --now "$unit" >/dev/null 2>&1 || true
+        done
+    fi
+}
+
 if [ "$action" = uninstall ]; then
     [ -f "$list" ] || fail "nothing is installed in $prefix by install.sh ($list is missing)"
+    if [ "$(id -u)" = 0 ] && [ -z "$root" ]; then leave; fi
     names=$(mktemp)
     cp "$list" "$names"
     rm -f "$list"
     remove "$names"
     rm -f "$names"
     rmdir "$root$prefix/lib/gpuslice" 2>/dev/null || true
+    if [ "$(id -u)" = 0 ] && [ -z "$root" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
     [ ! -e "$root/etc/gpuslice" ] || echo "/etc/gpuslice is left; remove it if it is of no use any more"
     exit 0
 fi

@@ -52,10 +52,21 @@ pub(crate) enum Command {
 fn path(argument: Option<OsString>, name: &str) -> Result<PathBuf, String> {
     let path = argument.map(PathBuf::from);
     let path = path.ok_or_else(|| format!("{name} is missing (see --help)"))?;
-    // The folder is removed as a whole, so it must not be the root.
     match path.is_absolute() && path.parent().is_some() {
         true => Ok(path),
         false => Err(format!("{}: not an absolute path", path.display())),
+    }
+}
+
+/// Returns the folder of the node. It is removed as a whole, so it must be gpuslice's alone.
+fn folder(argument: Option<OsString>) -> Result<PathBuf, String> {
+    let folder = path(argument, "FOLDER")?;
+    match folder.ends_with("gpuslice") {
+        true => Ok(folder),
+        false => Err(format!(
+            "{}: the folder must be called gpuslice, because uninstall removes it",
+            folder.display()
+        )),
     }
 }
 
@@ -68,7 +79,7 @@ pub(crate) fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Command
     let verb = given.next().unwrap_or_default();
     let command = match verb.to_string_lossy().as_ref() {
         "install" => {
-            let folder = path(given.next(), "FOLDER")?;
+            let folder = folder(given.next())?;
             let settings = match given.next() {
                 None => None,
                 Some(option) if option == "--settings" => Some(path(given.next(), "DIR")?),
@@ -81,7 +92,7 @@ pub(crate) fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Command
             arguments: given.by_ref().collect(),
         },
         "uninstall" => {
-            let folder = path(given.next(), "FOLDER")?;
+            let folder = folder(given.next())?;
             match given.next() {
                 None => Command::Uninstall(folder),
                 Some(option) if option == "--check" => Command::IsRemoved(folder),
@@ -121,13 +132,16 @@ mod tests {
             ("install", "FOLDER is missing (see --help)"),
             ("install opt", "opt: not an absolute path"),
             ("uninstall /", "/: not an absolute path"),
-            ("install /opt/g --settings", "DIR is missing (see --help)"),
             (
-                "install /opt/g /etc",
+                "install /opt/gpuslice --settings",
+                "DIR is missing (see --help)",
+            ),
+            (
+                "install /opt/gpuslice /etc",
                 "unexpected argument \"/etc\" (see --help)",
             ),
             (
-                "uninstall /opt/g --check x",
+                "uninstall /opt/gpuslice --check x",
                 "unexpected argument \"x\" (see --help)",
             ),
         ] {
