@@ -146,7 +146,7 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     child_signal.restore();
     let failure = become_command(args.command, &prepared)?;
     if let Some(private) = &prepared.private {
-        recorder::end_lost(private.path());
+        recorder::end_lost(private.path(), "the command could not be executed");
     }
     Err(not_started(&name, failure).into())
 }

@@ -115,19 +115,30 @@ pub(crate) fn place() -> Option<PathBuf> {
 /// Returns the places for a run's folder, the preferred ones first.
 fn places() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let usual = runtime.into_iter().chain([env::temp_dir()]);
+    let temporary = env::temp_dir();
     // The watcher's working directory is another one.
+    let usual = runtime.into_iter().chain([temporary.clone()]);
     let usual: Vec<PathBuf> = usual.filter(|path| path.is_absolute()).collect();
     // A ledger requires tmpfs. On other file systems a lock may not stay with a mapping, and every
     // written page goes to a disk. A folder on another file system is still better than none: after
     // `su`, the runtime folder may be another user's, and /dev/shm may not exist.
     let first = usual.iter().cloned().chain([SHARED_MEMORY.into()]);
     let mut first: Vec<PathBuf> = first.filter(|place| is_on_tmpfs(place)).collect();
+    // The other commands of root would take a run whose folder they do not see for one that has ended.
+    first.sort_by_key(|place| *place == temporary && is_elsewhere());
     // Programs started by root may change to another user, who must be able to enter the place.
     let root = geteuid().is_root();
     first.sort_by_key(|place| root && !everybody_comes_to(place));
     first.extend(usual);
     first
+}
+
+/// Checks whether this process has mounts of its own, as a service with `PrivateTmp=` has. Only root can
+/// know.
+fn is_elsewhere() -> bool {
+    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
+    let (own, first) = (namespace("self"), namespace("1"));
+    first.is_some() && own != first
 }
 
 fn make(owner: Option<ProcessId>) -> io::Result<(PathBuf, Watcher)> {

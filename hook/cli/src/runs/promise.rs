@@ -324,7 +324,8 @@ impl Promises {
         if self.folder == Path::new(CONTAINERS) {
             return lock_beside_containers(beside);
         }
-        if !self.simulated {
+        // The folder of another user's run exists, and its user has checked it.
+        if !self.simulated && self.owners.is_some() {
             registry::make(beside)?;
         }
         match DirBuilder::new().mode(0o700).create(&self.folder) {

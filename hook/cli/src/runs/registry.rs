@@ -17,10 +17,11 @@ use crate::slice::{file as slice_file, ledger as slice_ledger};
 use folders::{folders, is_ours};
 use gpuslice_config::ledger::Snapshot;
 use gpuslice_host::base::ledger_room::room;
+use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// A run, as the registry lists it.
@@ -220,7 +221,10 @@ impl Entry {
 
 fn is_watched(private: &Path) -> bool {
     let locked = |folder: File| matches!(folder.try_lock_shared(), Err(TryLockError::WouldBlock));
-    File::open(private).is_ok_and(locked)
+    // Another user's link may lead to a pipe, which must not block root.
+    let flags = (OFlag::O_DIRECTORY | OFlag::O_NONBLOCK).bits();
+    let folder = File::options().read(true).custom_flags(flags).open(private);
+    folder.is_ok_and(locked)
 }
 
 /// Checks whether any process that the ledger lists is alive.

@@ -90,8 +90,14 @@ impl Stat {
         })
     }
 
+    fn is_a_shell(&self) -> bool {
+        SHELLS.contains(&self.name.as_str())
+    }
+
+    /// Process 1 takes the place of a parent that has ended, but may be the shell of a container.
     fn is_part_of_a_shell(&self) -> bool {
-        self.flags & FORKED != 0 && self.parent > 1 && SHELLS.contains(&self.name.as_str())
+        let has_parent = || self.parent > 1 || Stat::of(1).is_some_and(|first| first.is_a_shell());
+        self.flags & FORKED != 0 && self.is_a_shell() && has_parent()
     }
 }
 

@@ -254,8 +254,8 @@ fn claim(private: &Path) -> bool {
     fs::rename(from, to).is_ok() || !private.exists()
 }
 
-/// Records the end of a run whose watcher was killed, with what is left in its private folder.
-pub(crate) fn end_lost(private: &Path) {
+/// Records the end of a run whose watcher has not, with what is left in its private folder, and why.
+pub(crate) fn end_lost(private: &Path, why: &str) {
     let Some(store) = store_of(private) else {
         return;
     };
@@ -289,9 +289,8 @@ pub(crate) fn end_lost(private: &Path) {
         .duration_since(started)
         .unwrap_or_default();
     let mut event = end(&history.run, &known, duration, None);
-    event
-        .message
-        .push_str("; its watcher was killed, so the end was noticed later");
+    event.message.push_str("; ");
+    event.message.push_str(why);
     history.end = Some(event.clone());
     let _ = history_file::store(&store, &history);
     write(&store, &event);

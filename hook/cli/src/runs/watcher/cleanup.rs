@@ -15,7 +15,8 @@ pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
     // why.
     let _ = headroom_store::learn(folder);
-    recorder::end_lost(folder);
+    let why = "its watcher was killed, so the end was noticed later";
+    recorder::end_lost(folder, why);
     let link = link.and_then(|link| registry::mark_ended(link, folder));
     promise::forget(folder);
     tenancy::forget(folder);

@@ -119,6 +119,25 @@ fn a_run_that_does_not_fit_is_an_event_and_names_who_holds_the_rest() {
     assert_eq!(kinds(&home), ["start", "admission-refusal", "end"]);
 }
 
+/// Only `exec` finds that the script's interpreter is missing.
+#[test]
+fn the_end_of_a_run_whose_command_could_not_be_executed_says_so() {
+    let home = Home::new();
+    let script = home.state.path().join("script");
+    gpuslice_test_programs::write_program(&script, "#!/no/such/interpreter\n");
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["run", "--sim=rtx3090", "--memory=1GiB", "--"])
+        .arg(&script);
+    assert_eq!(told(&mut command).2, 127);
+    let end = awaited(&home, "end");
+    let message = end["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("the command could not be executed"),
+        "{end}"
+    );
+}
+
 #[test]
 fn follow_prints_each_event_as_it_comes_also_after_a_rotation() {
     let home = Home::new();

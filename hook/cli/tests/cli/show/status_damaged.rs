@@ -87,7 +87,15 @@ fn a_link_that_leads_elsewhere_costs_only_the_link() {
     nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::create_dir(path("gpuslice-folder")).unwrap();
     fs::write(path("gpuslice-folder/text"), "not a slice").unwrap();
-    for name in ["fifo", "gpuslice-folder", "gpuslice-folder/text", "nowhere"] {
+    let pipe = path("gpuslice-pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in [
+        "fifo",
+        "gpuslice-folder",
+        "gpuslice-folder/text",
+        "gpuslice-pipe/slice.json",
+        "nowhere",
+    ] {
         symlink(
             path(name),
             registry.join(format!("{}-1", name.replace('/', "_"))),

@@ -134,6 +134,29 @@ fn no_other_user_can_read_the_files_of_a_slice() {
     assert_eq!(out.lines().find(others), None);
 }
 
+/// The first process of a container is often a shell.
+#[test]
+fn a_shell_that_is_process_1_owns_its_slice_behind_a_pipe() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: a pid namespace needs root");
+        return;
+    }
+    let place = place();
+    let script = r#"eval "$(slice notebook | cat)"; sleep 2; python3 -c "$PROBE""#;
+    let bash = bash(&place, script);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "bash"]);
+    command.args(bash.get_args());
+    for (name, value) in bash.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let ran = told(&mut command);
+    assert_eq!(ran, ("3072 2 0\n".to_owned(), String::new(), 0));
+}
+
 #[test]
 fn a_program_in_the_background_keeps_the_slice_after_the_shell() {
     let place = place();
@@ -353,7 +376,6 @@ fn the_start_and_the_end_of_a_shells_slice_are_events() {
         lines.collect::<Vec<_>>()
     };
     let event = |kind: &str| (format!("\"{kind}\""), Some(pid));
-    // A program that gpuslice run starts inside the slice is no start of another one.
     // The program asks for more than the limit. What gpuslice run starts inside the slice is no start
     // of another one.
     let expected = ["start", "refusal", "end"].map(event);

@@ -4,6 +4,7 @@
 //! mappings. A line that shows no file is skipped.
 
 use super::read::each_line;
+use nix::fcntl::OFlag;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A file's identity in /proc/PID/maps.
@@ -25,7 +26,10 @@ pub(in crate::commands::status) struct FileId {
 impl FileId {
     /// Returns the identity of a file that may be mapped.
     pub(in crate::commands::status) fn of(path: &Path) -> Option<FileId> {
-        let file = File::open(path).ok()?;
+        // The path may lead to a pipe by now.
+        let flags = OFlag::O_NONBLOCK.bits();
+        let file = File::options().read(true).custom_flags(flags).open(path);
+        let file = file.ok()?;
         let facts = file.metadata().ok()?;
         let is_on_tmpfs =
             || fstatfs(&file).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC);
