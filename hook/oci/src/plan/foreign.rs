@@ -78,7 +78,10 @@ impl Foreign {
         };
         if asked.limits_something() {
             agree(&asked, foreign, by_hooks, given)?;
-            return Ok(asked);
+            // A request that names some GPUs leaves the others to these amounts.
+            if asked.memory.is_some() || asked.portion.is_some() || by_hooks {
+                return Ok(asked);
+            }
         }
         match &foreign.amount {
             Amount::Size(size) => asked.memory = Some(*size),
@@ -89,7 +92,10 @@ impl Foreign {
                 asked.memory = Some(least.unwrap_or(Bytes::mib(1)));
                 asked.portion = Some(*portion);
             }
-            Amount::Shares(shares) => asked.devices = annotations::named(shares),
+            Amount::Shares(shares) if asked.devices.is_empty() => {
+                asked.devices = annotations::named(shares);
+            }
+            Amount::Shares(_) => {}
         }
         Ok(asked)
     }

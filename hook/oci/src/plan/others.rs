@@ -82,7 +82,7 @@ impl<'a> Others<'a> {
         if !self.are_its_own {
             return match denies && !self.by_host {
                 true => Err(PlanError::Unnamed { gpus }),
-                false => Ok((default.or(maximum), None)),
+                false => Ok((default.into_iter().chain(maximum).min(), None)),
             };
         }
         let Some(memory) = default else {

@@ -298,7 +298,8 @@ impl GivenSlice {
         }
         let mut request = annotated;
         request.fill(given);
-        request.memory = given.memory;
+        // The annotation's size also counts for a GPU that the hooks do not name.
+        request.memory = given.memory.or(request.memory);
         request.devices.clone_from(&given.devices);
         Ok(request)
     }

@@ -275,7 +275,7 @@ fn an_annotation_that_differs_from_a_claim_is_refused_by_its_name() {
     assert_eq!(request.fence, Some(Fence::Preload));
     assert_eq!(
         (request.memory, request.devices),
-        (None, claim.request.devices.clone())
+        (Some(Bytes::gib(1)), claim.request.devices.clone())
     );
 }
 

@@ -5,7 +5,7 @@
 //! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
 //! limits the other GPUs, too; only admission does not count them.
 
-use crate::request::spec::{DeviceRule, Linux, Spec, VISIBLE};
+use crate::request::spec::{DeviceRule, Hook, Linux, Spec, VISIBLE};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::machine::devices::Devices;
 use std::path::Path;
@@ -85,8 +85,10 @@ fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
         && !rules().any(of_nvidia)
         && !nodes.any(|own| own.major == Some(NVIDIA) || node(&own.path))
         && !sources.any(node)
-        && !hooks(spec)
-            .any(|path| name(path).contains("nvidia") && !(is_legacy(path) && wants_none(spec)))
+        && !hooks(spec).any(|hook| {
+            let brings_none = is_legacy(&hook.path) && wants_none(spec);
+            runs_cli(hook) || name(&hook.path).contains("nvidia") && !brings_none
+        })
 }
 
 /// Whether NVIDIA's legacy-mode hook is configured to bring no GPU.
@@ -105,12 +107,19 @@ fn wants_none(spec: &Spec) -> bool {
         && !mounts.any(|mount| mount.destination.starts_with(by_mounts))
 }
 
-fn hooks(spec: &Spec) -> impl Iterator<Item = &Path> {
+fn hooks(spec: &Spec) -> impl Iterator<Item = &Hook> {
     let stages = spec
         .hooks
         .iter()
         .flat_map(|stages| stages.values().flatten());
-    stages.flatten().map(|hook| hook.path.as_path())
+    stages.flatten()
+}
+
+/// Whether a hook runs NVIDIA's program that brings GPUs: `ctr run --gpus` and older nerdctl call it
+/// through `containerd oci-hook`.
+fn runs_cli(hook: &Hook) -> bool {
+    let mut words = hook.args.iter().map(|word| name(Path::new(word)));
+    words.any(|word| word == "nvidia-container-cli")
 }
 
 fn name(path: &Path) -> String {
@@ -156,13 +165,14 @@ fn may_make_any(linux: &Linux) -> bool {
 }
 
 /// Whether the container is given GPUs that its configuration does not list: by NVIDIA's
-/// legacy-mode hook, or because it sees the whole of the host's /dev.
-fn is_given_more_later(spec: &Spec) -> bool {
+/// legacy-mode hook, by its program, or because it sees the whole of the host's /dev.
+pub(crate) fn is_given_more_later(spec: &Spec) -> bool {
     let mut sources = spec
         .mounts
         .iter()
         .filter_map(|mount| mount.source.as_deref());
-    (hooks(spec).any(is_legacy) && !wants_none(spec))
+    hooks(spec).any(runs_cli)
+        || (hooks(spec).any(|hook| is_legacy(&hook.path)) && !wants_none(spec))
         || sources.any(|source| source == Path::new("/dev") || source == Path::new("/"))
 }
 

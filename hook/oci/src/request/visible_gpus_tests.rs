@@ -47,6 +47,23 @@ fn a_node_that_is_mounted_is_given_too() {
     assert_eq!(given(&config), Some(vec![1]));
 }
 
+/// `ctr run --gpus` and older nerdctl name the GPU only in the arguments of NVIDIA's program.
+#[test]
+fn a_hook_of_containerd_that_brings_gpus_is_not_taken_for_no_gpu() {
+    let deny = json!({"allow": false, "access": "rwm"});
+    let of = |program: &str| {
+        json!({
+            "linux": {"resources": {"devices": [deny]}},
+            "hooks": {"createRuntime": [{
+                "path": "/usr/bin/containerd",
+                "args": ["containerd", "oci-hook", "--", program, "--load-kmods", "configure"],
+            }]},
+        })
+    };
+    assert_eq!(given(&of("/usr/bin/nvidia-container-cli")), None);
+    assert_eq!(given(&of("/usr/bin/other")), Some(Vec::new()));
+}
+
 #[test]
 fn what_a_configuration_does_not_say_is_not_guessed() {
     let devices = json!([node("/dev/nvidia1", 1)]);

@@ -94,7 +94,8 @@ pub(super) fn decide(
     };
     let mut keys = state.annotations.keys().chain(spec.annotations.keys());
     let by_annotations = keys.any(is_request);
-    if planned.is_none() && by_annotations && visible_gpus::has_any(&spec) {
+    let may_have_any = || visible_gpus::has_any(&spec) || visible_gpus::is_given_more_later(&spec);
+    if planned.is_none() && by_annotations && may_have_any() {
         let mut annotations = state.annotations.clone();
         annotations.extend(spec.annotations.clone());
         let who = Identity::of(&state.id, &annotations);
