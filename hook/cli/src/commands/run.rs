@@ -312,8 +312,9 @@ fn look(
     let unreached = unreached.map(|unreached| unreached.to_string());
     let library = library.filter(|_| command.is_some());
     let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
-    let gaps = gaps.iter().cloned().chain(unreadable).chain(unreached);
-    let gaps: Vec<String> = gaps.collect();
+    let outside = command.and_then(|command| program::outside(command));
+    let found = unreadable.into_iter().chain(unreached).chain(outside);
+    let gaps: Vec<String> = gaps.iter().cloned().chain(found).collect();
     for gap in &gaps {
         if args.strict {
             bail!("{gap}; --strict refuses to start it");

@@ -122,6 +122,35 @@ pub(crate) fn user_changer(command: &[OsString]) -> Option<&'static str> {
     })
 }
 
+/// Programs whose containers and services another process starts, or that start them in another root.
+const CLIENTS: [&str; 14] = [
+    "crictl",
+    "ctr",
+    "docker",
+    "docker-compose",
+    "flatpak",
+    "incus",
+    "kubectl",
+    "lxc",
+    "machinectl",
+    "nerdctl",
+    "podman",
+    "podman-compose",
+    "snap",
+    "systemd-run",
+];
+
+/// Returns a message if the command starts programs that do not get its environment or its files.
+#[must_use]
+pub(crate) fn outside(command: &OsStr) -> Option<String> {
+    let name = Path::new(command).file_name()?.to_str()?;
+    let client = CLIENTS.into_iter().find(|client| *client == name)?;
+    Some(format!(
+        "{client} itself is in the slice, but no container or service that it starts (for a container: \
+         annotation gpuslice.io/memory)"
+    ))
+}
+
 /// Checks that `execvp` finds the command and may execute it.
 ///
 /// # Errors

@@ -242,9 +242,13 @@ impl Engine {
     }
 }
 
-/// Returns a line if the policy is about containers for which the hook does not run: those without an
-/// annotation of gpuslice.
-pub(super) fn left_out(places: &HostPaths) -> anyhow::Result<Option<String>> {
+/// Returns a line if the policy is about containers for which the hook does not run. `which`: those for
+/// which it runs. `option`: what makes it run for all.
+pub(super) fn left_out(
+    places: &HostPaths,
+    which: &str,
+    option: &str,
+) -> anyhow::Result<Option<String>> {
     let policy = policy::read(places)?;
     let rules = [
         ("[default]", policy.default.is_some()),
@@ -259,8 +263,8 @@ pub(super) fn left_out(places: &HostPaths) -> anyhow::Result<Option<String>> {
     let is_any = !rules.is_empty();
     Ok(is_any.then(|| {
         format!(
-            "the hook runs only for containers with an annotation of gpuslice, so the policy's {} does \
-             not apply to others: add --always",
+            "the hook runs only for containers {which}, so the policy's {} does not apply to others: add \
+             {option}",
             rules.join(", ")
         )
     }))

@@ -230,13 +230,14 @@ fn a_later_file_that_replaces_the_list_is_named() {
 fn a_policy_for_containers_that_the_hook_does_not_see_is_named() {
     let place = tempfile::tempdir().unwrap();
     let paths = HostPaths::below(place.path());
-    assert_eq!(left_out(&paths).unwrap(), None);
+    let said = || left_out(&paths, "of the runtime gpuslice", "--set-as-default").unwrap();
+    assert_eq!(said(), None);
     fs::create_dir_all(place.path().join("etc/gpuslice")).unwrap();
     let policy = "deny-unannotated = true\n[dialects]\nkai = true\n";
     fs::write(place.path().join("etc/gpuslice/config.toml"), policy).unwrap();
     assert_eq!(
-        left_out(&paths).unwrap().unwrap(),
-        "the hook runs only for containers with an annotation of gpuslice, so the \
-         policy's deny-unannotated, [dialects] does not apply to others: add --always"
+        said().unwrap(),
+        "the hook runs only for containers of the runtime gpuslice, so the policy's \
+         deny-unannotated, [dialects] does not apply to others: add --set-as-default"
     );
 }

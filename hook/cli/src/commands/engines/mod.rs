@@ -131,13 +131,27 @@ impl Configure {
     /// Reports whether containers get slices now, and the settings that are missing.
     fn result(&self, files: Files<'_>) -> anyhow::Result<Vec<String>> {
         let way = self.way()?;
-        match self.runtime {
-            Engine::Docker => Ok(self.docker_result()),
-            Engine::Containerd => containerd_host::result(self, files),
-            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way, files),
-            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way, files),
-            Engine::Nvidia => nvidia_host::result(self, files),
+        let mut results = match self.runtime {
+            Engine::Docker => self.docker_result(),
+            Engine::Containerd => containerd_host::result(self, files)?,
+            Engine::Crio => self.drop_in_result(&drop_in::CRIO, way, files)?,
+            Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way, files)?,
+            // NVIDIA's runtime is the one of all containers that are given a GPU.
+            Engine::Nvidia => return nvidia_host::result(self, files),
+        };
+        let is_drop_in = matches!(self.runtime, Engine::Crio | Engine::Podman);
+        let (which, option, is_for_all) = match way {
+            Way::Hooks if is_drop_in => ("with an annotation of gpuslice", "--always", self.always),
+            _ => (
+                "of the runtime gpuslice",
+                "--set-as-default",
+                self.set_as_default,
+            ),
+        };
+        if !self.remove && !is_for_all {
+            results.extend(drop_in::left_out(&HostPaths::default(), which, option)?);
         }
+        Ok(results)
     }
 
     fn config(&self, usual: &str) -> anyhow::Result<PathBuf> {
@@ -337,11 +351,9 @@ impl Configure {
             }
             (Way::Runtime, false) => "a container of --runtime gpuslice with",
         };
-        let mut results = vec![format!("{what} annotation gpuslice.io/memory gets a slice")];
-        if way == Way::Hooks && !self.always {
-            results.extend(drop_in::left_out(&HostPaths::default())?);
-        }
-        Ok(results)
+        Ok(vec![format!(
+            "{what} annotation gpuslice.io/memory gets a slice"
+        )])
     }
 }
 

@@ -295,3 +295,20 @@ fn a_folder_that_only_looks_like_that_of_a_run_is_not_removed() {
         assert!(file.exists() && folder.join("notes").exists());
     }
 }
+
+#[test]
+fn a_client_of_a_daemon_is_named_because_its_containers_are_not_in_the_slice() {
+    let folder = tempfile::tempdir().unwrap();
+    let docker = folder.path().join("docker");
+    gpuslice_test_programs::write_program(&docker, "#!/bin/sh\n");
+    let run = |strict: &[&str]| {
+        let mut command = HERE.gpuslice();
+        command.arg("run").args(SLICED).args(strict).arg("--");
+        told(command.arg(&docker).args(["run", "--gpus", "all"]))
+    };
+    let why = "docker itself is in the slice, but no container or service that it starts";
+    let (_, err, status) = run(&[]);
+    assert!(status == 0 && err.contains(why), "{err}");
+    let (_, err, status) = run(&["--strict"]);
+    assert!(status == 125 && err.contains(why), "{err}");
+}
