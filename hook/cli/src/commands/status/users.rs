@@ -7,6 +7,8 @@ use super::process::Processes;
 use crate::runs::registry::{self, Entry};
 use crate::runs::run_dir;
 use crate::runs::watcher;
+use crate::slice::file as slice_file;
+use gpuslice_host::machine::process::ProcessId;
 use nix::unistd::{Gid, Pid, Uid, geteuid, setfsgid, setfsuid};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -76,8 +78,9 @@ pub(super) struct Run {
 
 impl Run {
     fn of(user: User, entry: Entry) -> Run {
-        let lives = |pid: &Pid| Path::new(&format!("/proc/{pid}")).exists();
-        let pid = entry.pid.filter(lives).map(Pid::as_raw);
+        let watcher = watcher_of(&entry.file);
+        let pid = entry.pid.map(Pid::as_raw);
+        let pid = pid.filter(|pid| is_command(*pid, watcher));
         let facts = fs::symlink_metadata(&entry.link).ok();
         let registered = facts.and_then(|facts| u64::try_from(facts.mtime()).ok());
         Run {
@@ -88,6 +91,25 @@ impl Run {
             registered,
         }
     }
+}
+
+/// Returns the watcher of a run, as its slice file names it.
+fn watcher_of(file: &Path) -> Option<ProcessId> {
+    let descriptor = slice_file::read(file).ok()?.ledger_descriptor?;
+    let watcher: i32 = descriptor.as_str().split('/').nth(2)?.parse().ok()?;
+    let process = ProcessId::of(watcher)?;
+    let line = fs::read(format!("/proc/{watcher}/cmdline")).ok()?;
+    let (folder, _) = watcher::watched(&line)?;
+    file.starts_with(folder).then_some(process)
+}
+
+/// Checks whether a process is the command of a run, or the owner of its slice. A run can outlive its
+/// first process, whose number then goes to another one. A run's watcher starts after the command.
+fn is_command(pid: i32, watcher: Option<ProcessId>) -> bool {
+    let process = ProcessId::of(pid);
+    let is_later =
+        |process: ProcessId| watcher.is_some_and(|watcher| process.start_time > watcher.start_time);
+    process.is_some_and(|process| !is_later(process))
 }
 
 /// Returns this user's runs, followed by the visible runs of other users.
@@ -134,8 +156,8 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
         let line = (user != User::own()).then(|| fs::read(format!("/proc/{pid}/cmdline")))?;
         let (folder, command) = watcher::watched(&line.ok()?)?;
         let file = folder.join(run_dir::SLICE);
-        let lives = |pid: &i32| Path::new(&format!("/proc/{pid}")).exists();
-        let pid = Some(command).filter(lives);
+        let watcher = i32::try_from(*pid).ok().and_then(ProcessId::of);
+        let pid = Some(command).filter(|command| is_command(*command, watcher));
         Some(Run {
             user,
             file,

@@ -261,3 +261,27 @@ fn records_of_containers_that_cannot_be_listed_are_not_no_slices() {
     assert!(out.ends_with(&warning), "{out}");
     assert_eq!(err, format!("gpuslice: slice {slices} could not be read\n"));
 }
+
+/// The guard may end what a slice names, so that must not be a stranger.
+#[test]
+fn a_process_that_has_the_number_of_an_ended_command_is_not_the_runs() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: a pid namespace needs root");
+        return;
+    }
+    let home = Home::new();
+    let script = r#"
+        pid=$($0 run --sim=rtx3090 --memory=4GiB -- sh -c 'sleep 100 >/dev/null & echo $$')
+        while [ -e /proc/$pid ]; do sleep 0.01; done
+        $0 status --json | grep '"pid":'
+        for turn in 1 2 3 4 5 6 7 8 9; do
+            echo $((pid - 1)) >/proc/sys/kernel/ns_last_pid; sleep 100 & [ $! != $pid ] || break
+        done
+        [ $! = $pid ] && $0 status --json | grep '"pid":'"#;
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "sh", "-c", script]);
+    let (out, err, _) = told(home.of(command.arg(HERE.executable())));
+    let pids: Vec<&str> = out.lines().map(str::trim).collect();
+    assert_eq!((err.as_str(), pids.len()), ("", 2), "{out}");
+    assert_eq!(pids, [r#""pid": null,"#; 2], "{out}");
+}
