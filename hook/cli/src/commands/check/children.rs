@@ -175,6 +175,15 @@ impl Starter<'_> {
                 Err(RecvTimeoutError::Timeout) => break wait(&mut child, Duration::ZERO)?,
             }
         };
+        // On a busy machine the child may have said everything and ended before this process ran again.
+        let rest = ended.map(|_| std::iter::from_fn(|| receiver.recv_timeout(FAREWELL).ok()));
+        for event in rest.into_iter().flatten() {
+            match event {
+                Event::Step(what) => doing = what,
+                Event::Done => return Ok((events, End::Done)),
+                event => events.push(event),
+            }
+        }
         let how = match ended {
             Some(status) => how(status),
             None => {
@@ -257,5 +266,25 @@ mod tests {
             "waiting for the NVIDIA driver for 0 s (starting, by dlsym-local); giving up after 0 s";
         let look = format!("the NVIDIA driver does not answer; {LOOK}");
         assert_eq!(told.into_inner(), [line, &look]);
+    }
+    #[test]
+    fn a_child_that_ended_while_this_process_did_not_run_has_said_everything() {
+        let starter = Starter {
+            linked: &Linked::create().unwrap(),
+            vars: &[],
+            timeout: Duration::ZERO,
+            quiet: Duration::ZERO,
+            tell: &|_| {},
+            has_cuda: true,
+            has_nvml: true,
+            is_heard: true,
+        };
+        let said = serde_json::to_string(&Event::Done).unwrap();
+        let mut says = Command::new("echo");
+        let child = says.arg(said).stdout(Stdio::piped()).spawn().unwrap();
+        // Longer than `echo` takes, so that it has ended when the time limit has passed.
+        std::thread::sleep(Duration::from_secs(1));
+        let (events, end) = starter.listen(Route::DlsymLocal, child).unwrap();
+        assert_eq!((events, end), (Vec::new(), End::Done));
     }
 }
