@@ -369,7 +369,7 @@ fn register(prepared: &Prepared) -> Option<Registration> {
 fn tell_watcher(prepared: &mut Prepared, registered: Option<&Registration>) {
     let cgroup = prepared.leaf.as_ref().map(Leaf::folder);
     if let Some(private) = &mut prepared.private {
-        let _ = private.name(registered.map(Registration::link), cgroup);
+        let _ = private.tell_watcher(registered.map(Registration::link), cgroup);
     }
 }
 

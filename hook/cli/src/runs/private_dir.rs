@@ -78,7 +78,11 @@ impl PrivateDir {
     ///
     /// # Errors
     /// When the watcher cannot be reached.
-    pub(crate) fn name(&mut self, link: Option<&Path>, cgroup: Option<&Path>) -> io::Result<()> {
+    pub(crate) fn tell_watcher(
+        &mut self,
+        link: Option<&Path>,
+        cgroup: Option<&Path>,
+    ) -> io::Result<()> {
         link.map_or(Ok(()), |link| self.watcher.name_entry(link))?;
         cgroup.map_or(Ok(()), |folder| self.watcher.name_cgroup(folder))
     }

@@ -4,8 +4,8 @@
 use gpuslice_config::slice::Slice;
 use std::path::{Path, PathBuf};
 
-/// The prefix of every private folder's name. No other folder is ever removed, nor one that does not
-/// contain a link to its run.
+/// The prefix of every private folder's name. Only folders with this prefix are removed, and only by
+/// their watcher or if they contain the link to their run.
 pub(crate) const PREFIX: &str = "gpuslice-";
 
 /// The slice file.

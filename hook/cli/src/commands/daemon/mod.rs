@@ -234,12 +234,12 @@ fn main(args: &Args) -> anyhow::Result<u8> {
         }
         _ => {}
     }
-    let never = match (meminfo, serves) {
+    let ended = match (meminfo, serves) {
         (Some(period), false) => pages::serve(places, args.meminfo.clone(), period, tell),
         (period, _) => work(places, &args.meminfo, page_cache, metrics, period),
     };
     // Not the status of a configuration that cannot be used: starting again may help.
-    never.or_else(|error| {
+    ended.or_else(|error| {
         tell(&format!("{error:#}"));
         Ok(exit::DAEMON_ENDED)
     })

@@ -1,5 +1,6 @@
-//! Messages to a run's watcher. The caller sends them before it executes the command. They name what
-//! the watcher cannot find any more if the command removes the run's folder at once.
+//! Messages to a run's watcher, which the caller sends before it executes the command: files to keep
+//! open or to lock, and the run's link and cgroup. The run's folder names these two as well, but the
+//! command may remove the folder before the watcher has read it.
 //! Touches: the pipe to the watcher, which is the watcher's standard input; the files that the
 //! messages name.
 
@@ -33,7 +34,7 @@ pub(super) fn send(pipe: &mut impl Write, about: u8, path: &Path) -> io::Result<
     pipe::write_all(pipe, &message)
 }
 
-/// What the messages said.
+/// The content of the messages.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// The records of the run: its promise, its place among the tenants.
