@@ -213,7 +213,7 @@ impl Entry {
 
     fn clean(&self) {
         if let Some(private) = self.private() {
-            watcher::finish(private, link_of(private).as_deref());
+            watcher::finish(private, link_of(private).as_deref(), &[]);
         }
         let _ = fs::remove_file(&self.link);
     }

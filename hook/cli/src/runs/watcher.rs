@@ -26,7 +26,7 @@ use crate::runs::meminfo::run_page::RunPage;
 use crate::runs::process::{INTERVAL, Process};
 use crate::runs::recording::recorder::{self, Recorder};
 use crate::runs::run_dir::PREFIX;
-use crate::runs::{leaf, promise_maker, registry, tenancy};
+use crate::runs::{leaf, registry};
 use anyhow::{Context, bail};
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::meminfo_page;
@@ -280,12 +280,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // The records of this run are unlocked now. One that is still locked belongs to a later run of the
     // same process.
     drop(told.held);
-    finish(&args.folder, link.as_deref());
-    // The folder names them too, but a program may have removed the folder.
-    for record in &told.records {
-        promise_maker::withdraw(record);
-        tenancy::withdraw(record);
-    }
+    finish(&args.folder, link.as_deref(), &told.records);
     // A run that was killed during its start may have left a child whose environment names the
     // folder only now. Its simulated machine creates the folder again, so the folder is removed
     // once more.

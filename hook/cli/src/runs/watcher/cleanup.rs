@@ -4,14 +4,15 @@
 
 use crate::runs::process::INTERVAL;
 use crate::runs::recording::recorder;
-use crate::runs::{headroom_store, leaf, promise, registry, tenancy};
+use crate::runs::{headroom_store, leaf, promise, promise_maker, registry, tenancy};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Cleans up after a run that has ended: learns headroom from its ledger and records its end unless
-/// its watcher has done so, then removes its records, the folder and the `link` to it.
-pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
+/// its watcher has done so, then removes its records, the folder and the `link` to it. The folder names the
+/// records, and so does `records`, because a program may have removed the folder.
+pub(crate) fn finish(folder: &Path, link: Option<&Path>, records: &[PathBuf]) {
     // No user reads a message here. If the headroom cannot be stored, `gpuslice headroom` reports
     // why.
     let _ = headroom_store::learn(folder);
@@ -20,6 +21,10 @@ pub(crate) fn finish(folder: &Path, link: Option<&Path>) {
     let link = link.and_then(|link| registry::mark_ended(link, folder));
     promise::forget(folder);
     tenancy::forget(folder);
+    for record in records {
+        promise_maker::withdraw(record);
+        tenancy::withdraw(record);
+    }
     if let Some(leaf) = leaf::of(folder) {
         leaf::remove(&leaf);
     }
