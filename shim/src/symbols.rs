@@ -109,11 +109,11 @@ symbols! {
     Cuda fn cuGraphInstantiate_v2(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize) -> CUresult = cuda::graph::instantiate, as "cuGraphInstantiate" since 11000;
     Cuda fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: c_ulonglong) -> CUresult = cuda::graph::with_flags, as "cuGraphInstantiateWithFlags" since 11040;
     Cuda fn cuGraphInstantiateWithParams(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut c_void) -> CUresult = cuda::graph::with_params, as "cuGraphInstantiateWithParams" since 12000;
-    Cuda fn cuGraphInstantiateWithParams_ptsz(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut c_void) -> CUresult = cuda::graph::with_params, as "cuGraphInstantiateWithParams" since 12000 per_thread;
+    Cuda fn cuGraphInstantiateWithParams_ptsz(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut c_void) -> CUresult = cuda::graph::with_params_ptsz, as "cuGraphInstantiateWithParams" since 12000 per_thread;
     Cuda fn cuGraphLaunch(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = cuda::graph::launch, as "cuGraphLaunch" since 10000;
-    Cuda fn cuGraphLaunch_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = cuda::graph::launch, as "cuGraphLaunch" since 10000 per_thread;
+    Cuda fn cuGraphLaunch_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = cuda::graph::launch_ptsz, as "cuGraphLaunch" since 10000 per_thread;
     Cuda fn cuGraphUpload(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = cuda::graph::launch, as "cuGraphUpload" since 11010;
-    Cuda fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = cuda::graph::launch, as "cuGraphUpload" since 11010 per_thread;
+    Cuda fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult = cuda::graph::launch_ptsz, as "cuGraphUpload" since 11010 per_thread;
     Cuda fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult = cuda::graph::destroy, as "cuGraphExecDestroy" since 10000;
     Cuda fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = cuda::graph::trim, as "cuDeviceGraphMemTrim" since 11040;
 

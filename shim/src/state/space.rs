@@ -27,6 +27,8 @@ pub(crate) enum Space {
     Attached,
     /// An executable graph, with the number of a device, and the memory that it needs there.
     Exec,
+    /// The stream on which an executable graph with memory was last launched or uploaded.
+    Launched,
     /// A pool that was destroyed while memory from it was in use.
     Doomed,
     /// The amount of memory still in use from such a pool.
@@ -49,7 +51,7 @@ pub(crate) enum Space {
 
 impl Space {
     /// All spaces.
-    pub(crate) const ALL: [Space; 20] = [
+    pub(crate) const ALL: [Space; 21] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -61,6 +63,7 @@ impl Space {
         Space::GreenContext,
         Space::Attached,
         Space::Exec,
+        Space::Launched,
         Space::Doomed,
         Space::DoomedUse,
         Space::Exported,

@@ -101,7 +101,8 @@ static int graph(size_t number, size_t bytes, size_t depth, int upload)
     return keep(number, GRAPH, wanted.at, (size_t)(uintptr_t)executable, code);
 }
 
-enum shape { CHAIN, BRANCHES, UPLOADED_CHAIN };
+/* A renewed chain frees at its launch what an earlier one has left. */
+enum shape { CHAIN, BRANCHES, UPLOADED_CHAIN, RENEWED_CHAIN };
 /* The most allocations of a graph that `steps` makes. */
 #define STEPS 32
 
@@ -109,7 +110,7 @@ enum shape { CHAIN, BRANCHES, UPLOADED_CHAIN };
  * memory of allocation 1, counted from 0. In a chain, each node runs after the one before. */
 static int steps(size_t number, size_t shape, const char *words)
 {
-    struct instantiation how = {.flags = shape == UPLOADED_CHAIN ? 2 : 0};
+    struct instantiation how = {.flags = shape == UPLOADED_CHAIN ? 2 : shape == RENEWED_CHAIN};
     void *graph = NULL, *node = NULL, *executable = NULL;
     word made[STEPS];
     size_t count = 0;
@@ -434,6 +435,8 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return steps(n[0], n[1], words);
     if (IS("launch"))
         return cuGraphLaunch((void *)(uintptr_t)things[n[0] % THINGS].at, NULL);
+    if (IS("launch-on"))
+        return cuGraphLaunch((void *)(uintptr_t)things[n[0] % THINGS].at, (void *)(uintptr_t)things[n[1] % THINGS].at);
     if (IS("trim-graphs"))
         return cuDeviceGraphMemTrim(ordinal);
     if (IS("create"))

@@ -52,6 +52,24 @@ impl Reservable for Graphs {
     }
 }
 
+/// The graphs of a device, as one of them sees them that still maps its memory: what it needs is
+/// in use by itself.
+struct Mapped<'a>(&'a Graphs);
+
+impl Reservable for Mapped<'_> {
+    fn reserved(&self) -> Option<Bytes> {
+        self.0.reserved()
+    }
+
+    fn used(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
+    fn account(&self) -> &impl ledger::Account {
+        self.0.account()
+    }
+}
+
 impl Graphs {
     /// The graphs of a device. None: they are not counted.
     pub(crate) fn of_device(
@@ -72,11 +90,15 @@ impl Graphs {
         self.known.reserve()
     }
 
-    /// Claims the memory that the driver may have to add before a graph can run.
-    pub(crate) fn claim_launch(&self, need: Bytes) -> Result<Grant, ()> {
+    /// Claims the memory that the driver may have to add before a graph can run. `is_mapped`: the
+    /// graph has run, and has kept its memory since.
+    pub(crate) fn claim_launch(&self, need: Bytes, is_mapped: bool) -> Result<Grant, ()> {
         let reserve = self.reserve();
         let ask = |ask: fn(&Account, Bytes, Bytes) -> Outcome| {
-            let idle = reserve.count_on(need, self);
+            let idle = match is_mapped {
+                true => reserve.count_on(need, &Mapped(self)),
+                false => reserve.count_on(need, self),
+            };
             let lacking = need.minus(idle);
             let claimed = stepped(lacking.get());
             let asked = match lacking == Bytes::ZERO {

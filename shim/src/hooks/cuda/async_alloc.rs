@@ -86,7 +86,7 @@ pub(crate) unsafe fn from_pool_ptsz(
 }
 
 /// The effective stream of a per-thread variant (`_ptsz`): null means `CU_STREAM_PER_THREAD`.
-fn meant(stream: CUstream) -> CUstream {
+pub(crate) fn meant(stream: CUstream) -> CUstream {
     match stream.is_null() {
         true => core::ptr::without_provenance_mut(2),
         false => stream,

@@ -11,6 +11,7 @@ use gpuslice_config::words::units::Bytes;
 use crate::account::graphs::needs::Needs;
 use crate::account::graphs::{self, Graphs};
 use crate::account::{self, part};
+use crate::hooks::cuda::async_alloc::meant;
 use crate::hooks::out;
 use crate::real::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
@@ -19,6 +20,7 @@ use crate::real::abi::{
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
 use crate::state::handles::{self, FoundEntry, Space};
+use crate::sys;
 use gpuslice_config::ledger::rounded;
 use gpuslice_config::words::device::CudaOrdinal;
 
@@ -71,7 +73,7 @@ pub(crate) unsafe fn with_flags(
     code
 }
 
-/// `cuGraphInstantiateWithParams` and its twin.
+/// `cuGraphInstantiateWithParams`.
 ///
 /// # Safety
 /// As `instantiate`.
@@ -81,17 +83,56 @@ pub(crate) unsafe fn with_params(
     graph: CUgraph,
     params: *mut c_void,
 ) -> CUresult {
+    // SAFETY: the caller guarantees the function's contract for these arguments.
+    unsafe { with_params_in(call, exec, graph, params, |stream| stream) }
+}
+
+/// `cuGraphInstantiateWithParams_ptsz`.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn with_params_ptsz(
+    call: Call<WithParams>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut c_void,
+) -> CUresult {
+    // SAFETY: the caller guarantees the function's contract for these arguments.
+    unsafe { with_params_in(call, exec, graph, params, meant) }
+}
+
+/// Instantiates a graph. `meant`: the effective stream of a stream in the parameters.
+///
+/// # Safety
+/// As `instantiate`.
+unsafe fn with_params_in(
+    call: Call<WithParams>,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut c_void,
+    meant: fn(CUstream) -> CUstream,
+) -> CUresult {
+    let flags = params.cast::<u64>();
+    let place = flags.wrapping_add(1).cast::<CUstream>();
     // SAFETY: the function's contract: `params` is null, or the flags are its first field.
-    let flags = unsafe { out::got(params.cast::<u64>()) };
+    let flags = unsafe { out::got(flags) };
     let uploads = flags.is_some_and(|flags| flags & UPLOAD != 0) && account::counts();
+    // SAFETY: `params` is not null, and the stream of the upload is its second field.
+    let stream = uploads.then(|| unsafe { place.read() });
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(exec, graph, params) };
-    let code = match uploads.then(|| Needs::of(call.copy, graph)) {
+    let code = match stream.map(|_| Needs::of(call.copy, graph)) {
         None => ask(),
-        Some(needs) => pay(call.copy, 0, &|number| needs.devices().nth(number), &ask),
+        Some(needs) => {
+            let need = |number| needs.devices().nth(number);
+            pay(call.copy, 0, false, &need, &ask)
+        }
     };
     // SAFETY: `code` is the result for these arguments; without success nothing was written.
-    unsafe { instantiated(call.copy, code, exec, graph) };
+    let made = unsafe { instantiated(call.copy, code, exec, graph) };
+    if let (Some(made), Some(stream)) = (made, stream) {
+        launched(made, line(meant(stream)));
+    }
     code
 }
 
@@ -100,9 +141,11 @@ const UPLOAD: u64 = 2;
 
 /// Claims memory on each device that needs it, beginning with this number, and calls the driver if
 /// all have room. It calls itself once for each device, so that the claims need no list.
+/// `is_mapped`: see [`Graphs::claim_launch`].
 fn pay(
     copy: CopyId,
     number: usize,
+    is_mapped: bool,
     need: &impl Fn(usize) -> Option<(CudaOrdinal, Bytes)>,
     ask: &impl Fn() -> CUresult,
 ) -> CUresult {
@@ -111,12 +154,12 @@ fn pay(
     };
     let account = account::by_ordinal(copy, ordinal);
     let graphs = account.and_then(|account| Graphs::of_device(account, copy, ordinal));
-    let given = match graphs.map(|graphs| graphs.claim_launch(rounded(bytes.get()))) {
+    let given = match graphs.map(|graphs| graphs.claim_launch(rounded(bytes.get()), is_mapped)) {
         None => Grant::default(),
         Some(Ok(given)) => given,
         Some(Err(())) => return CUDA_ERROR_OUT_OF_MEMORY,
     };
-    let code = pay(copy, number.saturating_add(1), need, ask);
+    let code = pay(copy, number.saturating_add(1), is_mapped, need, ask);
     if let Some(graphs) = graphs {
         // If another device has no room, the driver was not called, and this returns the claim.
         graphs.launched(given);
@@ -124,20 +167,24 @@ fn pay(
     code
 }
 
-/// Remembers the memory that an executable graph needs.
+/// Remembers the memory that an executable graph needs. None: no executable graph was made, or it is
+/// not counted.
 ///
 /// # Safety
 /// `code` is the driver's result for these arguments.
-unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, graph: CUgraph) {
+unsafe fn instantiated(
+    copy: CopyId,
+    code: CUresult,
+    exec: *const CUgraphExec,
+    graph: CUgraph,
+) -> Option<u64> {
     if !account::counts() {
-        return;
+        return None;
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS);
-    let Some(made) = made else {
-        return;
-    };
-    records(made).for_each(|old| {
+    let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS)?;
+    let last = account::find(Space::Launched, made);
+    records(made).chain(last).for_each(|old| {
         old.take();
     });
     let mut number = 0usize;
@@ -154,6 +201,36 @@ unsafe fn instantiated(copy: CopyId, code: CUresult, exec: *const CUgraphExec, g
             graphs.launched(Grant::default());
         }
     }
+    Some(made)
+}
+
+/// The number of a stream. A thread's default stream has one number, and the legacy one too.
+fn line(stream: CUstream) -> u64 {
+    const LEGACY: u64 = 1;
+    const PER_THREAD: u64 = 2;
+    /// Above the addresses of a process.
+    const THREADS: u64 = 1 << 56;
+    match stream as u64 {
+        0 => LEGACY,
+        PER_THREAD => THREADS | sys::tid(),
+        stream => stream,
+    }
+}
+
+/// Remembers on which stream an executable graph was launched. A program cannot launch it twice at
+/// once.
+fn launched(exec: u64, line: u64) {
+    match account::find(Space::Launched, exec) {
+        Some(last) if last.payload() == line => {}
+        Some(last) => {
+            last.replace_payload(line);
+        }
+        None => {
+            if let Some(state) = account::page() {
+                handles::put_payload(state, Space::Launched, exec, line);
+            }
+        }
+    }
 }
 
 /// The records of an executable graph: one for each device on which it needs memory.
@@ -161,19 +238,59 @@ fn records(exec: u64) -> impl Iterator<Item = FoundEntry> {
     (0..).map_while(move |number| account::find(Space::Exec, part(exec, number)))
 }
 
-/// `cuGraphLaunch`, `cuGraphUpload` and their twins.
+/// `cuGraphLaunch` and `cuGraphUpload`.
 ///
 /// # Safety
 /// As `instantiate`.
 pub(crate) unsafe fn launch(call: Call<Launch>, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    // SAFETY: the caller guarantees the function's contract for these arguments.
+    unsafe { launch_in(call, exec, stream, stream) }
+}
+
+/// `cuGraphLaunch_ptsz` and `cuGraphUpload_ptsz`.
+///
+/// # Safety
+/// As `instantiate`.
+pub(crate) unsafe fn launch_ptsz(
+    call: Call<Launch>,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller guarantees the function's contract for these arguments.
+    unsafe { launch_in(call, exec, stream, meant(stream)) }
+}
+
+/// Launches or uploads an executable graph. `meant`: the effective stream. A graph that was last
+/// launched there maps its memory still: the driver shares memory only between the graphs of a
+/// stream. On another stream it may need other memory, since it can run beside them.
+///
+/// # Safety
+/// As `instantiate`.
+unsafe fn launch_in(
+    call: Call<Launch>,
+    exec: CUgraphExec,
+    stream: CUstream,
+    meant: CUstream,
+) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(exec, stream) };
+    let handle = exec as u64;
+    if account::find(Space::Exec, part(handle, 0)).is_none() {
+        return ask();
+    }
     let need = |number| {
-        let charge = account::find(Space::Exec, part(exec as u64, number))?.charge();
+        let charge = account::find(Space::Exec, part(handle, number))?.charge();
         let ordinal = charge.context.checked_sub(1)?;
         Some((CudaOrdinal(u32::from(ordinal)), charge.bytes))
     };
-    pay(call.copy, 0, &need, &ask)
+    let line = line(meant);
+    let last = account::find(Space::Launched, handle);
+    let is_mapped = last.is_some_and(|last| last.payload() == line);
+    let code = pay(call.copy, 0, is_mapped, &need, &ask);
+    if code == SUCCESS {
+        launched(handle, line);
+    }
+    code
 }
 
 /// `cuGraphExecDestroy`: the driver keeps the graph's reserved memory until it is trimmed.
@@ -197,7 +314,12 @@ pub(crate) unsafe fn destroy(call: Call<Destroy>, exec: CUgraphExec) -> CUresult
 /// destroyed it. They are looked up before: its handle may be in use again afterwards.
 fn forget(exec: u64, number: usize, ask: &impl Fn() -> CUresult) -> CUresult {
     let Some(found) = account::find(Space::Exec, part(exec, number)) else {
-        return ask();
+        let last = account::find(Space::Launched, exec);
+        let code = ask();
+        if let Some(last) = last.filter(|_| code == SUCCESS) {
+            last.take();
+        }
+        return code;
     };
     let code = forget(exec, number.saturating_add(1), ask);
     if code == SUCCESS {

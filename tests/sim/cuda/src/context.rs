@@ -281,12 +281,14 @@ cuda! {
 
     fn cuCtxSynchronize() {
         driver()?;
-        current().map(|_| ())
+        current()?;
+        crate::stream::synchronize(None)
     }
 
     fn cuCtxSynchronize_v2(context: Handle) {
         let driver = driver()?;
-        if context == 0 { current() } else { find(driver, context)?.alive() }.map(|_| ())
+        if context == 0 { current()? } else { find(driver, context)?.alive()? };
+        crate::stream::synchronize(None)
     }
 
     fn cuCtxGetLimit(out: Out<usize>, limit: i32) {

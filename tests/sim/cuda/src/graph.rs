@@ -1,14 +1,15 @@
 //! Graphs, as far as they take memory: allocation nodes, free nodes, child graphs.
 //! Touches: the machine's charges. Law: a node gets its address when it is added, and its memory
-//! when the graph is launched or uploaded. Reserved memory stays reserved until it is trimmed.
+//! when the graph is launched or uploaded.
 
 use crate::abi::*;
 use crate::context::current;
 use crate::driver::{Driver, driver};
 use crate::graph_edges::{Edges, copy_edges, list, named};
-use crate::graph_memory::{Reserved, peaks, reserve, span, trim};
+use crate::graph_memory::{Reserved, needs, reserve, span, trim};
 use crate::heap;
 use crate::state::{Allocation, Paid, Sort, State};
+use crate::stream::of_twin;
 use std::collections::BTreeMap;
 
 /// The operation of a node.
@@ -24,13 +25,21 @@ pub(crate) enum Node {
     Free(u64),
 }
 
+/// An executable graph.
+#[derive(Debug, Clone)]
+struct Exec {
+    steps: Vec<Node>,
+    /// A launch frees what an earlier one has left allocated.
+    frees_at_launch: bool,
+}
+
 /// All graphs of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     graphs: BTreeMap<Handle, Vec<Handle>>,
     nodes: BTreeMap<Handle, Node>,
     pub(crate) edges: Edges,
-    execs: BTreeMap<Handle, Vec<Node>>,
+    execs: BTreeMap<Handle, Exec>,
     pub(crate) memory: BTreeMap<CUdevice, Reserved>,
     /// Streams that are being captured, and the graph of each.
     captures: BTreeMap<Handle, Handle>,
@@ -137,37 +146,56 @@ fn steps(state: &State, of: Handle) -> Answer<Vec<Node>> {
     Ok(steps)
 }
 
-fn instantiate(out: Out<Handle>, of: Handle) -> Answer {
+/// The values of the vendor's CUgraphInstantiate_flags that are used here.
+const AUTO_FREE_ON_LAUNCH: u64 = 1;
+const UPLOAD: u64 = 2;
+
+fn instantiate(out: Out<Handle>, of: Handle, flags: u64) -> Answer {
     let driver = driver()?;
     let mut state = driver.state();
-    let steps = steps(&state, of)?;
-    let exec = state.fresh_handle();
-    state.graphs.execs.insert(exec, steps);
-    out.set(exec)
+    let exec = Exec {
+        steps: steps(&state, of)?,
+        frees_at_launch: flags & AUTO_FREE_ON_LAUNCH != 0,
+    };
+    let handle = state.fresh_handle();
+    state.graphs.execs.insert(handle, exec);
+    out.set(handle)
 }
 
-fn upload(driver: &Driver, state: &mut State, exec: Handle) -> Answer<Vec<Node>> {
-    let steps = state.graphs.execs.get(&exec).cloned();
-    let steps = steps.ok_or(INVALID_VALUE)?;
-    for (device, most) in peaks(&steps) {
-        reserve(driver, state, device, most)?;
+fn upload(driver: &Driver, state: &mut State, exec: Handle, stream: Handle) -> Answer<Vec<Node>> {
+    let exec = state.graphs.execs.get(&exec).cloned();
+    let steps = exec.ok_or(INVALID_VALUE)?.steps;
+    for (device, need) in needs(&steps) {
+        reserve(driver, state, device, stream, need)?;
     }
     Ok(steps)
 }
 
-fn launch(exec: Handle) -> Answer {
+fn launch(exec: Handle, stream: Handle) -> Answer {
     let driver = driver()?;
     let context = current()?;
     let mut state = driver.state();
     let known = state.graphs.execs.get(&exec).ok_or(INVALID_VALUE)?;
-    let unfreed = known.iter().any(|step| match step {
-        Node::Alloc { at, .. } => state.allocations.contains_key(at),
-        _ => false,
+    let frees = known.frees_at_launch;
+    let left = known.steps.iter().filter_map(|step| match step {
+        Node::Alloc { at, .. } => state.allocations.contains_key(at).then_some(*at),
+        _ => None,
     });
-    if unfreed {
+    let left: Vec<u64> = left.collect();
+    if !left.is_empty() && !frees {
         return Err(INVALID_VALUE);
     }
-    for step in upload(driver, &mut state, exec)? {
+    for at in left {
+        if let Some(it) = state.allocations.remove(&at) {
+            state.let_go(driver, at, &it)?;
+        }
+    }
+    let steps = upload(driver, &mut state, exec, stream)?;
+    for (device, need) in needs(&steps) {
+        let memory = state.graphs.memory.entry(device).or_default();
+        memory.run(stream, need);
+    }
+    for step in steps {
         match step {
             Node::Alloc { at, bytes, device } => {
                 let id = state.fresh();
@@ -181,8 +209,7 @@ fn launch(exec: Handle) -> Answer {
                 };
                 state.allocations.insert(at, it);
                 let memory = state.graphs.memory.entry(device).or_default();
-                memory.used += span(bytes);
-                memory.used_high = memory.used_high.max(memory.used);
+                memory.allocated += span(bytes);
             }
             Node::Free(at) => {
                 if let Some(it) = state.allocations.remove(&at) {
@@ -196,10 +223,17 @@ fn launch(exec: Handle) -> Answer {
 }
 
 impl Graphs {
-    /// Marks memory that a graph allocated as free. It stays reserved.
+    /// Marks memory that a graph allocated as free. It stays reserved and mapped.
     pub(crate) fn freed(&mut self, device: CUdevice, bytes: u64) {
         let memory = self.memory.entry(device).or_default();
-        memory.used = memory.used.saturating_sub(bytes);
+        memory.allocated = memory.allocated.saturating_sub(bytes);
+    }
+
+    /// Records that the graphs on a stream, or on every stream, have ended.
+    pub(crate) fn end(&mut self, stream: Option<Handle>) {
+        for memory in self.memory.values_mut() {
+            memory.end(stream);
+        }
     }
 
     /// Ends the capture of a stream, and returns the captured graph.
@@ -385,24 +419,25 @@ cuda! {
     }
 
     fn cuGraphInstantiate(out: Out<Handle>, of: Handle, _node: Handle, _log: Handle, _room: usize) {
-        instantiate(out, of)
+        instantiate(out, of, 0)
     }
 
     fn cuGraphInstantiate_v2(out: Out<Handle>, of: Handle, _node: Handle, _log: Handle, _room: usize) {
-        instantiate(out, of)
+        instantiate(out, of, 0)
     }
 
-    fn cuGraphInstantiateWithFlags(out: Out<Handle>, of: Handle, _flags: u64) {
-        instantiate(out, of)
+    fn cuGraphInstantiateWithFlags(out: Out<Handle>, of: Handle, flags: u64) {
+        instantiate(out, of, flags)
     }
 
     fn cuGraphInstantiateWithParams(out: Out<Handle>, of: Handle, params: In<u64>) {
-        /// CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
-        const UPLOAD: u64 = 2;
-        instantiate(out, of)?;
-        if params.get()? & UPLOAD != 0 {
+        let flags = params.get()?;
+        instantiate(out, of, flags)?;
+        if flags & UPLOAD != 0 {
+            // The stream of the upload follows the flags.
+            let stream = params.at(1).cast::<Handle>().get()?;
             let driver = driver()?;
-            upload(driver, &mut driver.state(), out.get()?)?;
+            upload(driver, &mut driver.state(), out.get()?, stream)?;
         }
         Ok(())
     }
@@ -411,13 +446,22 @@ cuda! {
         driver()?.state().graphs.execs.remove(&exec).map(drop).ok_or(INVALID_VALUE)
     }
 
-    fn cuGraphUpload(exec: Handle, _stream: Handle) {
+    fn cuGraphUpload(exec: Handle, stream: Handle) {
         let driver = driver()?;
-        upload(driver, &mut driver.state(), exec).map(drop)
+        upload(driver, &mut driver.state(), exec, stream).map(drop)
     }
 
-    fn cuGraphLaunch(exec: Handle, _stream: Handle) {
-        launch(exec)
+    fn cuGraphUpload_ptsz(exec: Handle, stream: Handle) {
+        let driver = driver()?;
+        upload(driver, &mut driver.state(), exec, of_twin(stream)).map(drop)
+    }
+
+    fn cuGraphLaunch(exec: Handle, stream: Handle) {
+        launch(exec, stream)
+    }
+
+    fn cuGraphLaunch_ptsz(exec: Handle, stream: Handle) {
+        launch(exec, of_twin(stream))
     }
 
     fn cuDeviceGraphMemTrim(device: CUdevice) {
@@ -431,8 +475,8 @@ cuda! {
         let mut state = driver.state();
         let memory = state.graphs.memory.entry(device).or_default();
         out.set(match attribute {
-            0 => memory.used,
-            1 => memory.used_high,
+            0 => memory.mapped,
+            1 => memory.mapped_high,
             2 => memory.reserved,
             3 => memory.reserved_high,
             _ => return Err(INVALID_VALUE),
@@ -445,7 +489,7 @@ cuda! {
         let mut state = driver.state();
         let memory = state.graphs.memory.entry(device).or_default();
         match (attribute, value.get()?) {
-            (1, 0) => memory.used_high = memory.used,
+            (1, 0) => memory.mapped_high = memory.mapped,
             (3, 0) => memory.reserved_high = memory.reserved,
             _ => return Err(INVALID_VALUE),
         }

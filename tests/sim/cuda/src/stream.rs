@@ -1,4 +1,5 @@
-//! Streams and events. Every operation is done at once, so they are always ready.
+//! Streams and events. Every operation is done at once, so they are always ready. Only graphs keep
+//! memory in use until the program has waited for them.
 //! Touches: this process's tables; synchronising settles the pools.
 
 use crate::abi::*;
@@ -103,9 +104,12 @@ fn begin_capture(stream: Handle, mode: i32) -> Answer {
     Ok(())
 }
 
-fn synchronize() -> Answer {
+/// Waits for a stream, or for every stream.
+pub(crate) fn synchronize(stream: Option<Handle>) -> Answer {
     let driver = driver()?;
-    pool::settle_all(driver, &mut driver.state());
+    let mut state = driver.state();
+    state.graphs.end(stream);
+    pool::settle_all(driver, &mut state);
     Ok(())
 }
 
@@ -151,7 +155,7 @@ cuda! {
 
     fn cuStreamSynchronize(stream: Handle) {
         known(stream)?;
-        synchronize()
+        synchronize(Some(stream))
     }
 
     fn cuStreamQuery(stream: Handle) {
@@ -253,7 +257,7 @@ cuda! {
 
     fn cuEventSynchronize(event: Handle) {
         known_event(event)?;
-        synchronize()
+        synchronize(None)
     }
 
     fn cuEventQuery(event: Handle) {

@@ -34,17 +34,91 @@ fn a_captured_allocation_is_charged_when_its_graph_is_launched() {
     assert_eq!(process.free(), before);
     process.ok("cuGraphLaunch $exec $stream");
     assert_eq!(before - process.free(), 8 * MIB);
-    assert_eq!(
-        attributes(&mut process),
-        [3 * MIB, 8 * MIB, 8 * MIB, 8 * MIB]
-    );
+    assert_eq!(attributes(&mut process), [8 * MIB; 4]);
     assert_eq!(process.call("cuGraphLaunch $exec $stream"), 1, "not freed");
     process.ok("cuMemFree_v2 $b");
     process.ok("cuGraphExecDestroy $exec");
     process.ok("cuGraphDestroy $graph");
+    process.ok("cuStreamSynchronize $stream");
     assert_eq!(before - process.free(), 8 * MIB, "still reserved");
     process.ok("cuDeviceGraphMemTrim 0");
     assert_eq!(process.free(), before);
+}
+
+/// Instantiates a graph of one allocation. Its address is in the variable `at`.
+fn instantiate(process: &mut Probe, exec: &str, at: &str, is_freed: bool, flags: u32) {
+    process.ok("cuStreamCreate @captured 0");
+    process.ok("cuStreamBeginCapture_v2 $captured 0");
+    process.ok(&format!("cuMemAllocAsync @{at} {} $captured", 8 * MIB));
+    if is_freed {
+        process.ok(&format!("cuMemFreeAsync ${at} $captured"));
+    }
+    process.ok("cuStreamEndCapture $captured @graph");
+    process.ok(&format!(
+        "cuGraphInstantiateWithFlags @{exec} $graph {flags}"
+    ));
+}
+
+/// The amounts of the vendor's sample graphMemoryFootprint.
+#[test]
+fn graphs_share_memory_as_in_the_vendors_sample() {
+    let sim = Sim::new("rtx3090");
+    let mut process = sim.process_with_context();
+    for exec in ["first", "second"] {
+        instantiate(&mut process, exec, "a", true, 0);
+    }
+    process.ok("cuStreamCreate @one 0");
+    process.ok("cuStreamCreate @other 0");
+    let footprint = |process: &mut Probe| attributes(process)[0] / MIB;
+    assert_eq!(footprint(&mut process), 0, "instantiating maps nothing");
+    for exec in ["first", "first", "second"] {
+        process.ok(&format!("cuGraphLaunch ${exec} $one"));
+        assert_eq!(footprint(&mut process), 8, "{exec}, in one stream");
+    }
+    process.ok("cuGraphLaunch $second $other");
+    assert_eq!(footprint(&mut process), 16, "in another stream");
+    process.ok("cuDeviceGraphMemTrim 0");
+    assert_eq!(footprint(&mut process), 16, "they still run");
+    process.ok("cuStreamSynchronize $one");
+    assert_eq!(footprint(&mut process), 16, "it stays mapped");
+    process.ok("cuDeviceGraphMemTrim 0");
+    assert_eq!(footprint(&mut process), 8, "the other stream's graph runs");
+    process.ok("cuCtxSynchronize");
+    process.ok("cuDeviceGraphMemTrim 0");
+    assert_eq!(footprint(&mut process), 0);
+}
+
+#[test]
+fn memory_that_a_graph_leaves_allocated_is_shared_with_none() {
+    let sim = Sim::new("rtx3090");
+    let mut process = sim.process_with_context();
+    let footprint = |process: &mut Probe| attributes(process)[0] / MIB;
+    for (number, exec) in ["first", "second"].into_iter().enumerate() {
+        instantiate(&mut process, exec, &format!("{exec}_at"), false, 0);
+        process.ok(&format!("cuGraphLaunch ${exec} 0"));
+        assert_eq!(footprint(&mut process), 8 * (number as u64 + 1));
+    }
+    process.ok("cuStreamSynchronize 0");
+    process.ok("cuDeviceGraphMemTrim 0");
+    assert_eq!(footprint(&mut process), 16, "it is allocated");
+    process.ok("cuMemFree_v2 $first_at");
+    assert_eq!(footprint(&mut process), 16, "it stays mapped");
+    process.ok("cuDeviceGraphMemTrim 0");
+    assert_eq!(footprint(&mut process), 8);
+}
+
+#[test]
+fn a_graph_that_frees_at_its_launch_is_launched_again_in_the_same_memory() {
+    /// CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.
+    const AUTO_FREE: u32 = 1;
+    let sim = Sim::new("rtx3090");
+    let mut process = sim.process_with_context();
+    instantiate(&mut process, "exec", "a", false, AUTO_FREE);
+    let before = process.free();
+    for _ in 0..3 {
+        process.ok("cuGraphLaunch $exec 0");
+        assert_eq!(before - process.free(), 8 * MIB);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
 const CHAIN: u32 = 0;
 const BRANCHES: u32 = 1;
 const UPLOADED_CHAIN: u32 = 2;
+const RENEWED_CHAIN: u32 = 3;
 
 /// The size of a context on an RTX 3090.
 const CONTEXT: u64 = 254 << 20;
@@ -115,6 +116,7 @@ fn a_graph_that_frees_before_it_allocates_again_needs_its_peak() {
         let held = CONTEXT + three;
         assert_eq!((slice.held(), slice.counted()), (held, held), "{launch}");
     }
+    worker.must("synchronize");
     worker.must("trim-graphs");
     // The driver may run nodes that are in no order at once.
     let refused = [
@@ -126,4 +128,57 @@ fn a_graph_that_frees_before_it_allocates_again_needs_its_peak() {
         assert_eq!(worker.code("launch 1"), OUT_OF_MEMORY, "{steps}");
         assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
     }
+}
+
+/// Graphs whose launches follow each other without a wait, as those of an engine do.
+#[test]
+fn a_graph_that_fills_the_slice_is_launched_again_while_it_runs() {
+    let all = CONTEXT + GIB;
+    let shapes = [
+        (CHAIN, format!("+0:{GIB} -0")),
+        (UPLOADED_CHAIN, format!("+0:{GIB} -0")),
+        (RENEWED_CHAIN, format!("+0:{GIB}")),
+    ];
+    for (shape, steps) in shapes {
+        let slice = Counted::new("rtx3090", all);
+        let mut worker = slice.worker();
+        worker.must(&format!("steps 0 {shape} {steps}"));
+        for launch in 0..4 {
+            worker.must("launch 0");
+            let held = (slice.held(), slice.counted());
+            assert_eq!(held, (all, all), "shape {shape}, launch {launch}");
+        }
+        assert_eq!(worker.code("alloc 1 4096"), OUT_OF_MEMORY);
+    }
+}
+
+#[test]
+fn a_graph_that_may_run_beside_others_needs_room_of_its_own() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must("stream 8");
+    for number in 0..2 {
+        worker.must(&format!("steps {number} {CHAIN} +0:{} -0", 3 * GIB / 4));
+        worker.must(&format!("launch {number}"));
+        worker.must("synchronize");
+    }
+    worker.must("launch 0");
+    assert_eq!(worker.code("launch-on 1 8"), OUT_OF_MEMORY);
+    worker.must("synchronize");
+    worker.must("launch-on 1 8");
+    let held = CONTEXT + 3 * GIB / 4;
+    assert_eq!((slice.held(), slice.counted()), (held, held));
+}
+
+#[test]
+fn a_graph_whose_memory_was_trimmed_is_refused_if_it_does_not_fit_any_more() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must(&format!("steps 0 {CHAIN} +0:{GIB} -0"));
+    for line in ["launch 0", "synchronize", "trim-graphs", "alloc 1 4096"] {
+        worker.must(line);
+    }
+    assert_eq!(worker.code("launch 0"), OUT_OF_MEMORY);
+    worker.must("free 1");
+    worker.must("launch 0");
 }
