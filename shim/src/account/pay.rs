@@ -29,9 +29,6 @@ pub(crate) enum Paid {
     Kept,
     /// The claim is released: the memory shares a step that is paid for, or has no record.
     Released,
-    /// The claim is released and the program gets "out of memory": the memory turned out to be
-    /// larger than the slice has room for, and was freed again.
-    Exceeded,
 }
 
 impl Account {
@@ -84,10 +81,7 @@ impl Account {
         if code == CUDA_ERROR_OUT_OF_MEMORY {
             self.refused_by_driver(claimed, kind);
         }
-        match paid {
-            Paid::Exceeded => CUDA_ERROR_OUT_OF_MEMORY,
-            _ => code,
-        }
+        code
     }
 
     /// Refuses a request. If the driver itself rejects the request, the program gets the driver's

@@ -214,11 +214,3 @@ pub(crate) struct CUDA_MEM_ALLOC_NODE_PARAMS {
     pub(crate) bytesize: usize,
     pub(crate) dptr: CUdeviceptr,
 }
-
-/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
-#[repr(C)]
-pub(crate) struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
-    pub(crate) size: usize,
-    pub(crate) alignment: usize,
-    pub(crate) reserved: [u32; 4],
-}

@@ -251,7 +251,6 @@ const fn c_name(name: &'static str) -> &'static CStr {
 include!("../symbols.rs");
 
 internal! {
-    Cuda fn cuArrayGetMemoryRequirements(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
     Cuda fn cuCtxGetCurrent(*mut CUcontext) -> CUresult;
     Cuda fn cuCtxGetDevice(*mut CUdevice) -> CUresult;
     Cuda fn cuCtxPopCurrent_v2(*mut CUcontext) -> CUresult;
@@ -273,7 +272,6 @@ internal! {
     Cuda fn cuMemGetAllocationPropertiesFromHandle(*mut c_void, c_ulonglong) -> CUresult;
     Cuda fn cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult;
     Cuda fn cuMemPoolGetAttribute(CUmemoryPool, i32, *mut c_void) -> CUresult;
-    Cuda fn cuMipmappedArrayGetMemoryRequirements(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
     Cuda fn cuPointerGetAttribute(*mut c_void, i32, CUdeviceptr) -> CUresult;
     Cuda fn cuStreamGetCtx(CUstream, *mut CUcontext) -> CUresult;
     Cuda fn cuStreamGetDevice(CUstream, *mut CUdevice) -> CUresult;

@@ -460,6 +460,18 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuMipmappedArrayCreate(&handle, &shape, 5);
         return keep(n[0], MIPMAP, (word)(uintptr_t)handle, 0, code);
     }
+    if (IS("levels")) {
+        /* The format, channels, flags, levels, and the three extents. */
+        unsigned how[4] = {0};
+        struct array3d_shape shape = {0};
+        sscanf(words, "%*s %*s %x %u %x %u %zu %zu %zu", &how[0], &how[1], &how[2], &how[3], &shape.width,
+               &shape.height, &shape.depth);
+        shape.format = how[0];
+        shape.channels = how[1];
+        shape.flags = how[2];
+        code = cuMipmappedArrayCreate(&handle, &shape, how[3]);
+        return keep(n[0], MIPMAP, (word)(uintptr_t)handle, 0, code);
+    }
     if (IS("sparse")) {
         struct array3d_shape shape = {n[1], n[2], 0, 0x20, 4, 0x40};
         code = cuMipmappedArrayCreate(&handle, &shape, 1);

@@ -11,8 +11,10 @@ use gpuslice_sim_machine::Kind;
 const ALIGNMENT: u64 = 65536;
 /// CUDA_ARRAY3D_SPARSE.
 const SPARSE: u32 = 0x40;
-/// CUDA_ARRAY3D_SPARSE and CUDA_ARRAY3D_DEFERRED_MAPPING.
-const MAPPED_LATER: u32 = 0xc0;
+const DEFERRED_MAPPING: u32 = 0x80;
+const MAPPED_LATER: u32 = SPARSE | DEFERRED_MAPPING;
+/// CUDA_ARRAY3D_LAYERED and CUDA_ARRAY3D_CUBEMAP.
+const LAYERS: u32 = 0x05;
 
 /// One array.
 #[derive(Debug, Clone)]
@@ -78,26 +80,51 @@ pub(crate) struct Requirements {
     reserved: [u32; 4],
 }
 
-fn element(format: i32) -> Answer<u64> {
+/// The channels that a format can have, and the bits of a texel of one channel; or of all channels,
+/// where the format says their number.
+fn format(format: i32) -> Answer<(&'static [u32], u64)> {
+    const ANY: &[u32] = &[1, 2, 4];
     Ok(match format {
-        0x01 | 0x08 => 1,
-        0x02 | 0x09 | 0x10 => 2,
-        0x03 | 0x0a | 0x20 => 4,
+        0x01 | 0x08 => (ANY, 8),
+        0x02 | 0x09 | 0x10 => (ANY, 16),
+        0x03 | 0x0a | 0x20 => (ANY, 32),
+        // UNORM_INT8X4 and SNORM_INT16X2, NV12, and P010.
+        0xc2 => (&[4], 32),
+        0xca => (&[2], 32),
+        0xb0 => (&[3], 12),
+        0x9f => (&[3], 24),
+        // BC1 and BC7: blocks of four by four texels, of 64 and 128 bits.
+        0x91 => (&[4], 4),
+        0x9d => (&[4], 8),
         _ => return Err(INVALID_VALUE),
     })
 }
 
 fn size(it: &Described3D, levels: u32) -> Answer<u64> {
-    if it.width == 0 || !matches!(it.channels, 1 | 2 | 4) {
+    let (channels, bits) = format(it.format)?;
+    if it.width == 0 || !channels.contains(&it.channels) {
         return Err(INVALID_VALUE);
     }
-    let per_texel = element(it.format)? * u64::from(it.channels);
+    let per_texel = match channels.len() {
+        1 => bits,
+        _ => bits * u64::from(it.channels),
+    };
+    let side = if matches!(it.format, 0x91 | 0x9d) {
+        4
+    } else {
+        1
+    };
     let at = |extent: usize, level: u32| (extent as u64 >> level).max(1);
     let level_bytes = |level: u32| {
-        at(it.width, level)
-            .checked_mul(at(it.height, level))?
-            .checked_mul(at(it.depth, level))?
-            .checked_mul(per_texel)
+        let deep = match it.flags & LAYERS {
+            0 => at(it.depth, level),
+            _ => at(it.depth, 0),
+        };
+        let texels = at(it.width, level)
+            .next_multiple_of(side)
+            .checked_mul(at(it.height, level).next_multiple_of(side))?
+            .checked_mul(deep)?;
+        Some(texels.checked_mul(per_texel)?.div_ceil(8))
     };
     let sum = (0..levels).try_fold(0_u64, |sum, level| sum.checked_add(level_bytes(level)?));
     sum.and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT))
@@ -193,8 +220,13 @@ fn known(handle: Handle) -> Answer<Array> {
         .ok_or(INVALID_HANDLE)
 }
 
+/// As the vendor documents it, only an array of deferred mapping has requirements.
 fn requirements(out: Out<Requirements>, handle: Handle) -> Answer {
-    let bytes = known(handle)?.bytes as usize;
+    let array = known(handle)?;
+    if array.described.flags & DEFERRED_MAPPING == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let bytes = array.bytes as usize;
     out.set(Requirements {
         bytes,
         alignment: ALIGNMENT as usize,

@@ -1,10 +1,11 @@
-//! Arrays and mipmapped arrays: charges the memory that the driver reports once they exist, and keeps
-//! physical memory charged that is mapped into sparse ones.
+//! Arrays and mipmapped arrays: charges the size of their texels, and keeps physical memory charged
+//! that is mapped into sparse ones.
 //! Touches: the ledger; the real function, unless the slice has no room.
 //!
-//! The size of an array's texels is claimed beforehand, and corrected by the driver's figure if it
-//! reports one. Arrays whose memory is mapped later hold none. A sparse array keeps the physical
-//! memory that is mapped into it.
+//! `cuArrayGetMemoryRequirements` answers only for arrays whose memory is mapped later, which hold
+//! none. A sparse array keeps the physical memory that is mapped into it.
+
+mod shape;
 
 use core::ffi::{c_uint, c_void};
 
@@ -12,12 +13,11 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::physical;
-use crate::account::{self, Account, Outcome, Paid, Request};
+use crate::account::{self, Paid, Request};
 use crate::answer::device;
+use crate::hooks::cuda::array::shape::{Deep, Flat, Shape};
 use crate::hooks::out;
-use crate::real::abi::{
-    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice, CUresult, CUstream, SUCCESS,
-};
+use crate::real::abi::{CUarray, CUresult, CUstream, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::handles::{self, Space};
@@ -27,105 +27,6 @@ type Create = unsafe extern "C" fn(*mut CUarray, *const c_void) -> CUresult;
 type CreateMipmapped = unsafe extern "C" fn(*mut CUarray, *const c_void, c_uint) -> CUresult;
 type Destroy = unsafe extern "C" fn(CUarray) -> CUresult;
 type MapAsync = unsafe extern "C" fn(*mut c_void, c_uint, CUstream) -> CUresult;
-
-/// The dimensions and format of an array.
-#[derive(Clone, Copy)]
-struct Shape {
-    extent: [u64; 3],
-    format: u32,
-    channels: u32,
-    flags: u32,
-    levels: u32,
-}
-
-/// `CUDA_ARRAY_DESCRIPTOR`, and its predecessor with 32-bit extents.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Flat<S> {
-    extent: [S; 2],
-    format: u32,
-    channels: u32,
-}
-
-/// `CUDA_ARRAY3D_DESCRIPTOR`, and its predecessor with 32-bit extents.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Deep<S> {
-    extent: [S; 3],
-    format: u32,
-    channels: u32,
-    flags: u32,
-}
-
-impl<S: out::Amount> From<Flat<S>> for Shape {
-    fn from(flat: Flat<S>) -> Shape {
-        let [width, height] = flat.extent.map(out::Amount::into_u64);
-        Shape {
-            extent: [width, height, 0],
-            format: flat.format,
-            channels: flat.channels,
-            flags: 0,
-            levels: 1,
-        }
-    }
-}
-
-impl<S: out::Amount> From<Deep<S>> for Shape {
-    fn from(deep: Deep<S>) -> Shape {
-        Shape {
-            extent: deep.extent.map(out::Amount::into_u64),
-            format: deep.format,
-            channels: deep.channels,
-            flags: deep.flags,
-            levels: 1,
-        }
-    }
-}
-
-impl Shape {
-    /// The size of its texels, in bytes. Where the driver `is_asked` afterwards, this may be a
-    /// lower bound.
-    fn bytes(&self, is_asked: bool) -> u64 {
-        let channels = u64::from(self.channels);
-        // The side of a block of texels, and the block's size in bytes, by `CUarray_format`.
-        let (side, block) = match self.format {
-            0x01 | 0x08 => (1, channels),
-            0x02 | 0x09 | 0x10 => (1, channels.saturating_mul(2)),
-            0x03 | 0x0a | 0x20 => (1, channels.saturating_mul(4)),
-            // BC1 and BC4, then the other block-compressed formats.
-            0x91 | 0x92 | 0x97 | 0x98 => (4, 8),
-            0x93..=0x9e => (4, 16),
-            _ if is_asked => (1, 1),
-            _ => (1, channels.saturating_mul(4)),
-        };
-        let level = |level: u32| {
-            let extents = self.extent.iter().zip([side, side, 1]);
-            let blocks = extents.map(|(extent, side): (&u64, u64)| {
-                let texels = extent.checked_shr(level).unwrap_or(0).max(1);
-                texels.div_ceil(side)
-            });
-            blocks.fold(block, u64::saturating_mul)
-        };
-        (0..self.levels.clamp(1, 32))
-            .map(level)
-            .fold(0, u64::saturating_add)
-    }
-
-    /// Whether the driver would accept the shape.
-    fn is_valid(&self) -> bool {
-        // BC6H has three channels.
-        let channels = matches!(self.channels, 1 | 2 | 4) || self.format > 0x90;
-        let format = matches!(self.format, 0x01..=0x03 | 0x08..=0x0a | 0x10 | 0x20 | 0x91..=0xff);
-        self.extent.first() != Some(&0) && channels && format
-    }
-
-    /// Whether its memory is allocated on creation.
-    fn holds(&self) -> bool {
-        /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`.
-        const MAPPED_LATER: u32 = 0xc0;
-        self.flags & MAPPED_LATER == 0
-    }
-}
 
 /// `cuArrayCreate`.
 ///
@@ -188,16 +89,15 @@ unsafe fn create_as<T: Copy + Into<Shape>>(
 ) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, described) };
-    let requirements = functions::cuArrayGetMemoryRequirements::real(call.copy);
     let destroy = functions::cuArrayDestroy::real(call.copy);
     if described.is_null() {
         return ask();
     }
     // SAFETY: the caller guarantees a T at `described`, which is not null.
     let shape: Shape = unsafe { described.cast::<T>().read() }.into();
-    // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
-    // the driver's.
-    unsafe { make(call.copy, shape, handle, requirements, destroy, ask) }
+    // SAFETY: `ask` creates an array of this shape and writes it to `handle`; `destroy` is the
+    // driver's.
+    unsafe { make(call.copy, shape, handle, destroy, ask) }
 }
 
 /// `cuMipmappedArrayCreate`.
@@ -212,37 +112,32 @@ pub(crate) unsafe fn create_mipmapped(
 ) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(handle, described, levels) };
-    let requirements = functions::cuMipmappedArrayGetMemoryRequirements::real(call.copy);
     let destroy = functions::cuMipmappedArrayDestroy::real(call.copy);
     if described.is_null() {
         return ask();
     }
     // SAFETY: the function's contract guarantees a descriptor at `described`, which is not null.
-    let shape: Shape = unsafe { described.cast::<Deep<usize>>().read() }.into();
-    let shape = Shape { levels, ..shape };
-    // SAFETY: `ask` creates an array of this shape and writes it to `handle`; both functions are
-    // the driver's.
-    unsafe { make(call.copy, shape, handle, requirements, destroy, ask) }
+    let mut shape: Shape = unsafe { described.cast::<Deep<usize>>().read() }.into();
+    shape.levels = levels;
+    // SAFETY: `ask` creates an array of this shape and writes it to `handle`; `destroy` is the
+    // driver's.
+    unsafe { make(call.copy, shape, handle, destroy, ask) }
 }
 
-type Require =
-    unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult;
-
 /// # Safety
-/// `ask` is a driver call that creates an array of this shape and writes it to `place`.
-/// `requirements` and `destroy` are the driver's functions for such an array.
+/// `ask` is a driver call that creates an array of this shape and writes it to `place`. `destroy` is
+/// the driver's function for such an array.
 unsafe fn make(
     copy: CopyId,
     shape: Shape,
     place: *const CUarray,
-    requirements: Option<Require>,
     destroy: Option<Destroy>,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let Some(account) = account::current(copy).filter(|_| shape.holds()) else {
         return ask();
     };
-    let bytes = shape.bytes(requirements.is_some());
+    let bytes = shape.bytes();
     let request = Request {
         bytes: Bytes::new(bytes),
         claimed: stepped(bytes),
@@ -253,7 +148,11 @@ unsafe fn make(
     // `place` if that is not null.
     let made = || unsafe { out::got_handle(place) };
     let record = || match made() {
-        Some(array) => correct(&account, array, request.claimed, requirements, destroy),
+        Some(array) => {
+            let charge = account.charge_here(request.claimed, Kind::Array);
+            account.remember(Space::Array, array, charge);
+            Paid::Kept
+        }
         None => Paid::Released,
     };
     let undo = || {
@@ -263,44 +162,6 @@ unsafe fn make(
         }
     };
     account.pay(request, is_valid, ask, record, undo)
-}
-
-/// Records a new array, and corrects its claim to the size that the driver reports.
-fn correct(
-    account: &Account,
-    array: u64,
-    claimed: Bytes,
-    requirements: Option<Require>,
-    destroy: Option<Destroy>,
-) -> Paid {
-    let required = requirements.and_then(|ask| required(account.copy, ask, array));
-    let bytes = required.unwrap_or(claimed);
-    let (more, less) = (bytes.minus(claimed), claimed.minus(bytes));
-    if more > Bytes::ZERO
-        && let Outcome::Refused(_) = account.claim(more, Kind::Array)
-        && let Some(destroy) = destroy
-    {
-        // SAFETY: the driver has just created the array; no other thread knows it.
-        unsafe { destroy(array as CUarray) };
-        return Paid::Exceeded;
-    }
-    account.release(less, Kind::Array);
-    let charge = account.charge_here(bytes, Kind::Array);
-    account.remember(Space::Array, array, charge);
-    Paid::Kept
-}
-
-/// The memory of an array, as the driver reports it.
-fn required(copy: CopyId, ask: Require, array: u64) -> Option<Bytes> {
-    let dev = CUdevice::try_from(device::current(copy)?.0).ok()?;
-    let mut said = CUDA_ARRAY_MEMORY_REQUIREMENTS {
-        size: 0,
-        alignment: 0,
-        reserved: [0; 4],
-    };
-    // SAFETY: the function's contract: an array and its device.
-    let code = unsafe { ask(&raw mut said, array as CUarray, dev) };
-    (code == SUCCESS && said.size != 0).then(|| stepped(said.size as u64))
 }
 
 /// `cuArrayDestroy` and `cuMipmappedArrayDestroy`.

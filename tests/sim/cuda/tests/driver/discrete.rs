@@ -114,9 +114,9 @@ fn arrays_cost_what_their_requirements_say() {
     // 4096 x 4096 texels of four 32-bit floats.
     process.ok("put described 8:4096 8:4096 4:0x20 4:4");
     process.ok("cuArrayCreate_v2 @array @described");
-    process.ok("cuArrayGetMemoryRequirements @needs $array 0");
-    assert_eq!(process.show("needs"), 256 * MIB);
     assert_eq!(before - process.free(), 256 * MIB);
+    let requirements = "cuArrayGetMemoryRequirements @needs $array 0";
+    assert_eq!(process.call(requirements), 1, "its memory is mapped");
     process.ok("cuArrayDestroy $array");
     assert_eq!(process.call("cuArrayDestroy $array"), 400);
     assert_eq!(process.free(), before);
@@ -124,6 +124,13 @@ fn arrays_cost_what_their_requirements_say() {
     process.ok("cuMipmappedArrayCreate @array @described 11");
     // 4 MiB and a third of it for the smaller levels.
     assert_eq!(before - process.free(), 6 * MIB);
+    process.ok("cuMipmappedArrayDestroy $array");
+    // Of deferred mapping: it holds nothing, and says what it needs.
+    process.ok("put described 8:4096 8:4096 8:0 4:0x20 4:4 4:0x80");
+    process.ok("cuArray3DCreate_v2 @array @described");
+    assert_eq!(process.free(), before);
+    process.ok("cuArrayGetMemoryRequirements @needs $array 0");
+    assert_eq!(process.show("needs"), 256 * MIB);
 }
 
 #[test]

@@ -37,6 +37,32 @@ fn pitched_memory_and_arrays_cost_what_they_cost() {
     assert_eq!(worker.free(), free);
 }
 
+/// Formats that do not say their bytes by their channels, and layers, which no level has fewer of.
+#[test]
+fn arrays_of_every_kind_of_format_cost_what_they_cost() {
+    let slice = Counted::new("rtx3090", ALL);
+    let mut worker = slice.worker();
+    for (described, mib) in [
+        // BC1 and BC7.
+        ("91 4 0 1 4096 4096 0", 8),
+        ("9d 4 0 1 4096 4096 0", 16),
+        // UNORM_INT8X4 and SNORM_INT16X2, NV12, P010.
+        ("c2 4 0 1 4096 4096 0", 64),
+        ("ca 2 0 1 4096 4096 0", 64),
+        ("b0 3 0 1 4096 4096 0", 24),
+        ("9f 3 0 1 4096 4096 0", 48),
+        // Two levels of 16 layers, then of a volume 16 deep.
+        ("1 1 1 2 1024 1024 16", 20),
+        ("1 1 0 2 1024 1024 16", 18),
+        ("1 1 4 2 1024 1024 6", 8),
+    ] {
+        let line = format!("levels 0 {described}");
+        let (shown, held) = costs(&slice, &mut worker, &line);
+        assert_eq!((shown, held), (held, mib << 20), "{line}");
+        worker.must("free 0");
+    }
+}
+
 /// Memory that another process shares was charged to both, or freed twice.
 #[test]
 fn an_import_costs_nothing_and_the_exporter_pays_once() {
