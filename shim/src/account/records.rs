@@ -28,8 +28,8 @@ impl Account {
     /// Remembers a small allocation, for which a whole step was granted. False: it shares a step
     /// that is already paid for.
     #[inline(always)]
-    pub(crate) fn keep_small(&self, address: u64) -> bool {
-        let charge = self.charge_here(Bytes::new(STEP), Kind::Linear);
+    pub(crate) fn keep_small(&self, address: u64, kind: Kind) -> bool {
+        let charge = self.charge_here(Bytes::new(STEP), kind);
         match allocations::join(self.state, address, charge) {
             Put::Joined => return false,
             Put::Kept(Some(old)) => self.instead_of(old),

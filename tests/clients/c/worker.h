@@ -111,6 +111,10 @@ int cuMipmappedArrayDestroy(void *array);
 int cuMemMapArrayAsync(struct tile *tiles, unsigned count, void *stream);
 int cuCtxPopCurrent_v2(void **context);
 int cuCtxSynchronize(void);
+int cuMemHostAlloc(void **place, size_t bytes, unsigned flags);
+int cuMemFreeHost(void *place);
+int cuMemHostRegister_v2(void *place, size_t bytes, unsigned flags);
+int cuMemHostUnregister(void *place);
 int cuIpcGetMemHandle(struct ipc_handle *handle, word memory);
 int cuIpcOpenMemHandle_v2(word *memory, struct ipc_handle handle, unsigned flags);
 int cuIpcCloseMemHandle(word memory);
@@ -138,7 +142,9 @@ enum kind {
     IMPORT,
     STREAM,
     DESCRIPTOR,
-    HOST
+    HOST,
+    PINNED,
+    REGISTERED
 };
 
 /* A thing that the worker holds. The script gives each thing its number. */

@@ -69,6 +69,8 @@ static int let_go(struct thing *thing)
     case STREAM: return cuStreamDestroy_v2(handle);
     case DESCRIPTOR: return close((int)was.at);
     case HOST: return munmap(handle, was.bytes);
+    case PINNED: return cuMemFreeHost(handle);
+    case REGISTERED: return cuMemHostUnregister(handle);
     default: return 0;
     }
 }
@@ -526,13 +528,23 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuIpcOpenMemHandle_v2(&at, ipc, 1);
         return keep(n[0], IMPORT, at, 0, code);
     }
-    if (IS("host")) {
+    if (IS("host") || IS("shared-host")) {
         /* Allocates host memory that the driver does not know. */
-        void *place = mmap(NULL, n[1], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        int kind = IS("host") ? MAP_PRIVATE : MAP_SHARED;
+        void *place = mmap(NULL, n[1], PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
         if (place == MAP_FAILED)
             return -1;
         memset(place, 1, n[1]);
         return keep(n[0], HOST, (word)(uintptr_t)place, n[1], 0);
+    }
+    if (IS("pin")) {
+        code = cuMemHostAlloc(&handle, n[1], 0);
+        return keep(n[0], PINNED, (word)(uintptr_t)handle, n[1], code);
+    }
+    if (IS("register")) {
+        struct thing *of = &things[n[1] % THINGS];
+        code = cuMemHostRegister_v2((void *)(uintptr_t)of->at, of->bytes, 0);
+        return keep(n[0], REGISTERED, of->at, of->bytes, code);
     }
     if (IS("meminfo")) {
         /* Reads the host's total and available memory from its file, in kB. */

@@ -41,7 +41,7 @@ pub(crate) unsafe fn linear<P: Amount, S: Amount>(
     let is_valid = || !dptr.is_null();
     if request <= SMALL {
         // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
-        return unsafe { small(&account, dptr, request, is_valid, ask) };
+        return unsafe { small(&account, dptr, request, Kind::Linear, is_valid, ask) };
     }
     // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
     unsafe { whole(&account, dptr, request, Kind::Linear, is_valid, ask) }
@@ -69,6 +69,10 @@ pub(crate) unsafe fn managed(
     /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
     const ATTACHED: [c_uint; 2] = [1, 2];
     let is_valid = || !dptr.is_null() && ATTACHED.contains(&flags);
+    if request <= SMALL {
+        // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
+        return unsafe { small(&account, dptr, request, Kind::Managed, is_valid, ask) };
+    }
     // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
     unsafe { whole(&account, dptr, request, Kind::Managed, is_valid, ask) }
 }
@@ -103,7 +107,7 @@ pub(crate) unsafe fn pitch<P: Amount, S: Amount>(
     };
     if least <= SMALL {
         // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
-        return unsafe { small(&account, dptr, least, is_valid, ask) };
+        return unsafe { small(&account, dptr, least, Kind::Linear, is_valid, ask) };
     }
     let claimed = stepped(least);
     // SAFETY: `ask` is a driver call that allocates and writes its pointer to `dptr`.
@@ -227,15 +231,16 @@ unsafe fn small<P: Amount>(
     account: &Account,
     place: *const P,
     bytes: u64,
+    kind: Kind,
     is_valid: impl FnOnce() -> bool,
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let request = Request {
         bytes: Bytes::new(bytes),
         claimed: Bytes::new(STEP),
-        kind: Kind::Linear,
+        kind,
     };
-    let record = |at| match account.keep_small(at) {
+    let record = |at| match account.keep_small(at, kind) {
         true => Paid::Kept,
         false => Paid::Released,
     };

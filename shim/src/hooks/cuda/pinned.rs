@@ -1,19 +1,26 @@
 //! Pinned host memory: charged on unified memory, left to the driver on other devices.
-//! Touches: the ledger, on unified memory; the real function, unless the slice has no room.
+//! Touches: the ledger, on unified memory; the real function, unless the slice has no room; this
+//! process's list of mappings, when a program registers memory.
+//!
+//! Memory that a program registers exists already. The part that is private and no file's is counted
+//! with the host memory of the slice, so it is not claimed. The rest is in no other count: a process's
+//! own memory does not contain what it shares or what a file holds.
 
 use core::ffi::{c_uint, c_void};
+use core::ops::Range;
 
+use gpuslice_config::host::mappings::Private;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::{self, Paid, Request};
+use crate::account::{self, Account, Paid, Request};
 use crate::answer::device;
 use crate::hooks::out::{self, Amount};
 use crate::real::abi::{CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
 use crate::state::handles::Space;
-use gpuslice_config::ledger::stepped;
+use crate::sys::{self, File};
 
 type AllocHost<S> = unsafe extern "C" fn(*mut *mut c_void, S) -> CUresult;
 type HostAlloc = unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> CUresult;
@@ -35,14 +42,24 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     let made = || unsafe { out::got_handle(pp) };
     // SAFETY: called on success: the driver has written a pointer to `pp`.
     let undo = || unsafe { free(call.copy, pp) };
-    pin(
-        call.copy,
-        bytesize.into_u64(),
-        !pp.is_null(),
-        ask,
-        made,
-        undo,
-    )
+    let Some(account) = counted(call.copy, bytesize.into_u64()) else {
+        return ask();
+    };
+    let request = pages(0, bytesize.into_u64());
+    pin(&account, request, !pp.is_null(), ask, made, undo)
+}
+
+/// The account that is charged for pinned memory. None: none is.
+fn counted(copy: CopyId, request: u64) -> Option<Account> {
+    account::current(copy).filter(|account| request != 0 && account.unified())
+}
+
+/// The pages that memory lies in.
+fn pages(start: u64, bytes: u64) -> Range<u64> {
+    let page = sys::page_size();
+    let end = start.saturating_add(bytes);
+    let end = end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+    start.saturating_sub(start.checked_rem(page).unwrap_or(0))..end
 }
 
 /// Frees pinned memory that the driver has just allocated.
@@ -77,7 +94,11 @@ pub(crate) unsafe fn host_alloc(
     let is_valid = !pp.is_null() && flags <= FLAGS;
     // SAFETY: called on success: the driver has written a pointer to `pp`.
     let undo = || unsafe { free(call.copy, pp) };
-    pin(call.copy, bytesize.into_u64(), is_valid, ask, made, undo)
+    let Some(account) = counted(call.copy, bytesize.into_u64()) else {
+        return ask();
+    };
+    let request = pages(0, bytesize.into_u64());
+    pin(&account, request, is_valid, ask, made, undo)
 }
 
 /// `cuMemHostRegister` and `cuMemHostRegister_v2`.
@@ -102,29 +123,49 @@ pub(crate) unsafe fn register(
         }
     };
     let made = || Some(p as u64);
-    pin(call.copy, bytesize.into_u64(), is_valid, ask, made, undo)
+    let Some(account) = counted(call.copy, bytesize.into_u64()) else {
+        return ask();
+    };
+    let pages = pages(p as u64, bytesize.into_u64());
+    let own = private(pages.clone()).unwrap_or(Bytes::ZERO);
+    let rest = pages.start.saturating_add(own.get())..pages.end;
+    match rest.is_empty() {
+        true => ask(),
+        false => pin(&account, rest, is_valid, ask, made, undo),
+    }
 }
 
-/// Claims and pins memory. `is_valid`: whether the driver would accept the arguments; `undo` unpins
-/// memory that the driver has pinned after all.
+/// The private memory without a file in a range of this process's addresses. None: the kernel does
+/// not say.
+fn private(range: Range<u64>) -> Option<Bytes> {
+    let maps = File::open(c"/proc/self/maps").ok()?;
+    let mut private = Private::of(range);
+    loop {
+        let mut piece = [0u8; 1024];
+        let piece = maps.read(&mut piece).ok()?;
+        if private.read(piece) || piece.is_empty() {
+            return Some(private.bytes());
+        }
+    }
+}
+
+/// Claims and pins memory that fills a range. `is_valid`: whether the driver would accept the
+/// arguments; `undo` unpins memory that the driver has pinned after all.
 fn pin(
-    copy: CopyId,
-    request: u64,
+    account: &Account,
+    range: Range<u64>,
     is_valid: bool,
     ask: impl FnOnce() -> CUresult,
     made: impl FnOnce() -> Option<u64>,
     undo: impl FnOnce(),
 ) -> CUresult {
-    let account = account::current(copy).filter(|account| request != 0 && account.unified());
-    let Some(account) = account else {
-        return ask();
-    };
+    let bytes = Bytes::new(range.end.saturating_sub(range.start));
     let request = Request {
-        bytes: Bytes::new(request),
-        claimed: stepped(request),
+        bytes,
+        claimed: bytes,
         kind: Kind::Pinned,
     };
-    let is_valid = || is_valid && device::has_context(copy);
+    let is_valid = || is_valid && device::has_context(account.copy);
     let record = || match made() {
         Some(at) => {
             let charge = account.charge_here(request.claimed, Kind::Pinned);

@@ -1,15 +1,16 @@
-//! Pinned host memory. On a discrete GPU it takes no device memory; on unified memory it lowers the
-//! same free.
+//! Pinned host memory. On a discrete GPU it takes no device memory; on unified memory whole pages of
+//! it lower the same free. Memory that the program registers is its own already.
 //! Touches: the machine's charges.
 
 use crate::abi::*;
 use crate::context::{Context, current};
 use crate::driver::{Driver, driver};
 use crate::heap;
-use crate::memory::{begin, release, remember, stepped, wanted};
+use crate::memory::{begin, release, remember, wanted};
 use crate::state::{Paid, Sort};
 use gpuslice_sim_machine::Kind;
 
+const PAGE: u64 = 4096;
 const ALREADY_REGISTERED: CUresult = 712;
 const NOT_REGISTERED: CUresult = 713;
 
@@ -17,7 +18,7 @@ fn pay(driver: &Driver, context: &Context, bytes: u64) -> Answer<Paid> {
     if !driver.machine.gpu(context.domain).integrated {
         return Ok(Paid::Nothing);
     }
-    let bytes = stepped(bytes)?;
+    let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
     driver
         .machine
         .charge(context.domain, Kind::Host, bytes)
@@ -57,12 +58,11 @@ fn register(at: u64, bytes: u64) -> Answer {
     if driver.state().around(at).is_some() {
         return Err(ALREADY_REGISTERED);
     }
-    let paid = pay(driver, context, bytes)?;
     remember(
         &mut driver.state(),
         at,
         bytes,
-        paid,
+        Paid::Nothing,
         context,
         Sort::RegisteredHost,
     );

@@ -6,9 +6,9 @@ use crate::abi::*;
 use crate::context::current;
 use crate::driver::driver;
 use crate::heap;
-use crate::memory::{begin, remember, stepped, wanted};
-use crate::state::{Paid, Sort};
-use gpuslice_sim_machine::Kind;
+use crate::memory::{SMALL, SMALL_STEP, begin, remember, stepped, wanted};
+use crate::state::{Paid, Sort, State};
+use gpuslice_sim_machine::{Kind, STEP};
 
 /// The vendor's CUmemLocation.
 #[repr(C)]
@@ -78,6 +78,21 @@ fn prefetch(at: CUdeviceptr, bytes: u64, device: Option<CUdevice>) -> Answer {
     Ok(())
 }
 
+/// A place for managed memory. Small requests lie together in steps of their own.
+fn place(state: &mut State, bytes: u64) -> Answer<u64> {
+    if bytes > SMALL {
+        return heap::map(bytes, true);
+    }
+    let span = bytes.next_multiple_of(SMALL_STEP);
+    if state.small_managed.start + span > state.small_managed.end {
+        let start = heap::map(STEP, true)?;
+        state.small_managed = start..start + STEP;
+    }
+    let at = state.small_managed.start;
+    state.small_managed.start += span;
+    Ok(at)
+}
+
 cuda! {
     fn cuMemAllocManaged(out: Out<CUdeviceptr>, bytes: usize, flags: u32) {
         let driver = driver()?;
@@ -87,8 +102,9 @@ cuda! {
         if !matches!(flags, 1 | 2) {
             return Err(INVALID_VALUE);
         }
-        let at = heap::map(bytes as u64, true)?;
-        remember(&mut driver.state(), at, bytes as u64, Paid::Nothing, context, Sort::Managed);
+        let mut state = driver.state();
+        let at = place(&mut state, bytes as u64)?;
+        remember(&mut state, at, bytes as u64, Paid::Nothing, context, Sort::Managed);
         out.set(at)
     }
 

@@ -10,8 +10,8 @@ use gpuslice_sim_machine::{Kind, STEP};
 use std::cell::Cell;
 
 /// Requests up to this size share a 2 MiB block.
-const SMALL: u64 = 1 << 20;
-const SMALL_STEP: u64 = 512;
+pub(crate) const SMALL: u64 = 1 << 20;
+pub(crate) const SMALL_STEP: u64 = 512;
 
 thread_local! {
     static LOOKING_ITSELF_UP: Cell<bool> = const { Cell::new(false) };

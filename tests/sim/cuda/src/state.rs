@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub(crate) contexts: Vec<&'static Context>,
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) blocks: BTreeMap<u64, Block>,
+    /// The rest of the step in which small managed memory is placed.
+    pub(crate) small_managed: std::ops::Range<u64>,
     pub(crate) pools: BTreeMap<Handle, crate::pool::Pool>,
     pub(crate) destroyed_pools: BTreeSet<Handle>,
     pub(crate) current_pool: BTreeMap<CUdevice, Handle>,
@@ -101,8 +103,10 @@ impl State {
 
     /// Releases the address of an allocation, and its charge.
     pub(crate) fn let_go(&mut self, driver: &Driver, base: u64, it: &Allocation) -> Answer {
-        // A graph keeps its addresses, with or without memory behind them.
-        let stays = matches!(it.paid, Paid::Block(_) | Paid::Graph(..));
+        // A graph keeps its addresses, with or without memory behind them. Small managed memory
+        // lies beside other.
+        let is_small = it.sort == Sort::Managed && it.bytes <= crate::memory::SMALL;
+        let stays = is_small || matches!(it.paid, Paid::Block(_) | Paid::Graph(..));
         if it.sort != Sort::RegisteredHost && !stays {
             heap::unmap(base, it.bytes);
         }

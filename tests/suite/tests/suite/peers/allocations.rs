@@ -63,6 +63,24 @@ fn arrays_of_every_kind_of_format_cost_what_they_cost() {
     }
 }
 
+/// Managed scalars, as frameworks allocate them, lie together in steps of 2 MiB.
+#[test]
+fn small_managed_memory_shares_the_steps_in_which_it_lies() {
+    let slice = Counted::new("rtx3090", ALL);
+    let mut worker = slice.worker();
+    let free = worker.free();
+    for number in 0..100 {
+        worker.must(&format!("managed {number} 4096"));
+    }
+    assert_eq!(free - worker.free(), 2 << 20);
+    for number in 0..99 {
+        worker.must(&format!("free {number}"));
+    }
+    assert_eq!(free - worker.free(), 2 << 20);
+    worker.must("free 99");
+    assert_eq!(worker.free(), free);
+}
+
 /// Memory that another process shares was charged to both, or freed twice.
 #[test]
 fn an_import_costs_nothing_and_the_exporter_pays_once() {

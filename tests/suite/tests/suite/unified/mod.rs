@@ -7,6 +7,7 @@ mod meminfo_mounted;
 mod meminfo_readers;
 mod meminfo_shown;
 mod mounted;
+mod pinned;
 mod promises;
 mod release;
 mod unsliced;
