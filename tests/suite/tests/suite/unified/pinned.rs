@@ -99,6 +99,9 @@ fn small_pinned_memory_costs_its_pages() {
     }
     let (held, counted) = (slice.held() - before.0, slice.counted() - before.1);
     assert_eq!((held, counted), (100 * 8192, 100 * 8192));
+    let free = worker.free();
+    worker.must(&format!("alloc 100 {free}"));
+    worker.must("free 100");
     for number in 0..100 {
         worker.must(&format!("free {number}"));
     }
