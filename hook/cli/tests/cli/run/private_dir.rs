@@ -48,6 +48,20 @@ fn the_slice_file_is_private_and_gone_after_the_command() {
     eventually("removed", || !folder.exists());
 }
 
+/// The watcher works in another folder than the command, so a relative path would lead elsewhere.
+#[test]
+fn a_relative_place_for_temporary_files_is_not_used() {
+    let here = tempfile::tempdir_in("/dev/shm").unwrap();
+    fs::create_dir(here.path().join("tmp")).unwrap();
+    let mut command = HERE.run(&SLICED, "echo $GPUSLICE_CONFIG");
+    command.current_dir(here.path());
+    command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", "tmp");
+    let (config, words, code) = told(&mut command);
+    assert_eq!(code, 0, "{words}");
+    let place = folder_of(&config).parent().unwrap().to_owned();
+    assert_eq!(place, Path::new("/dev/shm"), "{words}");
+}
+
 #[test]
 fn the_folder_is_gone_even_when_the_command_is_killed() {
     let mut command = HERE.run(&SLICED, "echo $GPUSLICE_CONFIG; read line");

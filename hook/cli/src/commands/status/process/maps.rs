@@ -134,6 +134,15 @@ fn contains(line: &[u8], part: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// A user can put a pipe in the place of a ledger. Nobody writes to this one.
+    #[test]
+    fn a_pipe_in_the_place_of_a_ledger_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("ledger");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(FileId::of(&pipe).is_some());
+    }
+
     #[test]
     fn a_file_of_the_same_number_on_another_file_system_is_another_file() {
         let line = |device| format!("7f00-7f10 rw-s 00000000 {device} 2   /ledger/ledger");
