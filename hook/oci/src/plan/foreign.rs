@@ -44,8 +44,7 @@ impl Foreign {
             annotations,
             env: given.spec.env(),
             name: who.name.as_deref(),
-            // Without a list of GPUs none is known.
-            visible: visible.filter(|_| !given.devices.devices.is_empty()),
+            visible,
         });
         translated.map(Foreign)
     }

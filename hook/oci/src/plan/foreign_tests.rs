@@ -83,6 +83,39 @@ fn a_fraction_counts_on_the_gpu_that_the_container_is_given() {
     assert_eq!(budgets, [("GPU-2".to_owned(), Bytes::gib(20))]);
 }
 
+/// The cgroup of a container without a GPU.
+fn closed() -> serde_json::Value {
+    json!({"resources": {"devices": [{"allow": false, "access": "rwm"}]}})
+}
+
+#[test]
+fn a_sidecar_without_a_gpu_starts_beside_containers_of_different_shares() {
+    let shares = "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4,NVIDIA,4096,0:;\
+                  GPU-2b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4,NVIDIA,8192,0:;;";
+    let annotations = [POD, &[("hami.io/vgpu-devices-allocated", shares)]].concat();
+    // The hook decides without a list of GPUs first.
+    for machine in [r#"{"version":1,"devices":[]}"#, UNEQUAL] {
+        let sidecar = Case {
+            machine,
+            linux: closed(),
+            env: &[],
+            ..case()
+        };
+        assert_eq!(
+            sidecar.decide(&annotations),
+            Ok(Decision::Nothing("it asks for no slice")),
+            "{machine}"
+        );
+    }
+    let unknown = Case {
+        machine: UNEQUAL,
+        env: &[],
+        ..case()
+    };
+    let said = unknown.refused(&annotations);
+    assert!(said.contains("different shares"), "{said}");
+}
+
 #[test]
 fn without_the_policys_word_no_dialect_counts() {
     let off = Case {
