@@ -1,10 +1,12 @@
 //! Computes the memory that a container requests of each GPU.
 //! Touches: its arguments. Law: a request above the policy's maximum is refused, and so are two
 //! different sizes for one GPU. A request that names some GPUs does not evade the policy on others.
+//! What was not requested (the default, the whole GPU) is lowered to the maximum.
 
 use crate::plan::others::Others;
 use crate::plan::{PlanError, PlanInput};
 use crate::request::annotations::{Named, SliceRequest};
+use crate::request::dialects::Portion;
 use crate::request::identity::Identity;
 use gpuslice_config::words::device::{DeviceUuid, Selector};
 use gpuslice_config::words::units::Bytes;
@@ -59,6 +61,10 @@ pub(crate) fn of(
         Some(seen) => seen.contains(&target.device.uuid),
     };
     let maximum = given.policy.container_maximum(who.namespace.as_deref());
+    let lowered = |memory: Bytes| match maximum {
+        Some(maximum) if asked.portion == Some(Portion::WHOLE) => memory.at_most(maximum),
+        _ => memory,
+    };
     let above = |memory: Bytes| maximum.filter(|maximum| memory > *maximum);
     let nothing = seen.is_some_and(<[_]>::is_empty) && asked.devices.is_empty();
     if nothing && !devices.devices.is_empty() {
@@ -81,6 +87,7 @@ pub(crate) fn of(
             .iter()
             .filter(|named| names(named.selector, &target));
         let everywhere = asked.memory_of(target.memory).filter(|_| is_seen(&target));
+        let everywhere = everywhere.map(lowered);
         let Some(memory) = one(named, target.uuid)?.or(everywhere) else {
             continue;
         };

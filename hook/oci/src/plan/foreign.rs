@@ -54,11 +54,12 @@ impl Foreign {
         self.0.asked.is_some()
     }
 
-    /// The request of a container that has no other request, and so the whole GPU.
-    pub(super) fn lowers_all(&self) -> Option<SliceRequest> {
+    /// The request of a container that has no other request, and so the whole GPU, or the policy's
+    /// maximum of it.
+    pub(super) fn lowers_all(&self, maximum: Option<Bytes>) -> Option<SliceRequest> {
         let (_, ceiling) = self.0.ceiling.as_ref()?;
         Some(SliceRequest {
-            memory: Some(*ceiling),
+            memory: maximum.into_iter().chain([*ceiling]).min(),
             portion: Some(Portion::WHOLE),
             ..SliceRequest::default()
         })

@@ -236,6 +236,34 @@ fn the_maximum_of_the_policy_bounds_every_dialect() {
 }
 
 #[test]
+fn a_variable_below_the_maximum_does_not_keep_a_container_from_starting() {
+    let default = "[default]\nmemory = \"16GiB\"\n";
+    for (policy, env, expected) in [
+        ("", "NVIDIA_GPU_MEMORY_LIMIT=2048", 2),
+        ("", "NVIDIA_GPU_MEMORY_LIMIT=81920", 4),
+        (default, "NVIDIA_GPU_MEMORY_LIMIT=2048", 2),
+        (default, "NVIDIA_GPU_MEMORY_LIMIT=81920", 4),
+        (default, "A=B", 4),
+    ] {
+        let policy = format!("{ON}[maximum]\ncontainer = \"4GiB\"\n{policy}");
+        let bounded = Case {
+            policy: Box::leak(policy.into_boxed_str()),
+            env: Box::leak(Box::new([env])),
+            ..case()
+        };
+        let (budgets, slice) = slice(&bounded, &[]);
+        let expected = Bytes::gib(expected);
+        assert_eq!(budgets, [("GPU-b".to_owned(), expected)], "{env}");
+        assert_eq!(slice.memory, Some(expected), "{env}");
+        let sidecar = Case {
+            linux: closed(),
+            ..bounded
+        };
+        assert!(sidecar.decide(POD).is_ok(), "{env}");
+    }
+}
+
+#[test]
 fn what_cannot_be_honoured_is_in_the_plan() {
     let compute = Case {
         env: &["CUDA_DEVICE_SM_LIMIT=30", "CUDA_TASK_PRIORITY=1"],

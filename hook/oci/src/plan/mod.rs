@@ -33,7 +33,7 @@ use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::meminfo::ShownBy;
 use gpuslice_host::machine::pod::Pod;
-use gpuslice_host::machine::policy::Policy;
+use gpuslice_host::machine::policy::{DefaultSlice, Policy};
 use gpuslice_host::slices::records::{DeviceBudget, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -168,6 +168,7 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
     }
     let visible = visible_gpus::of(given.spec, given.devices);
     let foreign = Foreign::of(given, &annotations, &who, visible.as_deref())?;
+    let maximum = given.policy.container_maximum(who.namespace.as_deref());
     let sized = by_hooks.is_some() || foreign.asks();
     let annotated = annotations::read_beside(&annotations, &who, sized)?;
     let asked = match (annotated, &by_hooks) {
@@ -178,10 +179,13 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
         (_, Some(by_hooks)) => by_hooks.request.clone(),
         (_, None) if foreign.asks() => SliceRequest::default(),
         (_, None) => match &given.policy.default {
-            Some(default) if !given.devices.devices.is_empty() => default.into(),
+            Some(default) if !given.devices.devices.is_empty() => {
+                let memory = default.memory.at_most(maximum.unwrap_or(default.memory));
+                (&DefaultSlice { memory, ..*default }).into()
+            }
             Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
             None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
-            None => match foreign.lowers_all() {
+            None => match foreign.lowers_all(maximum) {
                 Some(request) => request,
                 None => return Ok(Decision::Nothing("it asks for no slice")),
             },

@@ -96,12 +96,7 @@ impl<'a> Others<'a> {
                 )),
             };
         };
-        if let Some(maximum) = maximum.filter(|maximum| memory > *maximum) {
-            return Err(PlanError::Maximum {
-                asked: memory,
-                maximum,
-            });
-        }
+        let memory = memory.at_most(maximum.unwrap_or(memory));
         each.extend(self.targets.iter().map(|target| DeviceBudget {
             uuid: target.uuid,
             memory,
