@@ -10,6 +10,7 @@ pub mod guard;
 pub mod meminfo;
 pub mod pod;
 pub mod policy;
+mod policy_values;
 pub mod process;
 
 /// Returns the size of a page of memory, in bytes.

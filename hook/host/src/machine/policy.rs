@@ -6,15 +6,16 @@ use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::machine::dialects::Dialects;
 use crate::machine::meminfo::ShownBy;
-use gpuslice_config::slice::threshold::Threshold;
+use crate::machine::policy_values::{
+    page_cache_word, present_as_word, pressure_word, selectors, size, some_size, thresholds,
+    total_word,
+};
 use gpuslice_config::slice::thresholds::Thresholds;
 use gpuslice_config::slice::{Fence, PageCache, PresentAs, Pressure, Total};
 use gpuslice_config::words::device::Selector;
 use gpuslice_config::words::units::Bytes;
-use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -67,8 +68,7 @@ pub struct Policy {
 }
 
 /// Whether a container starts when something fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
     /// It does not start.
     Refuse,
@@ -96,8 +96,7 @@ impl Default for OnErrors {
 }
 
 /// The treatment of an image with another libc, or none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotInjectable {
     /// The container starts, and one line reports that it has no slice.
     #[default]
@@ -107,8 +106,7 @@ pub enum NotInjectable {
 }
 
 /// Whether the driver's own limit is set, too. `off` is the older form of `fence = "preload"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriverLimits {
     /// It is set if the driver supports limits.
     #[default]
@@ -306,93 +304,6 @@ fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
         (Some(one), Some(other)) => Some(one.at_most(other)),
         (one, other) => one.or(other),
     }
-}
-
-/// A size or the name of a GPU: a text, or a number without quotes.
-struct TextOrNumber(String);
-
-impl<'de> Deserialize<'de> for TextOrNumber {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TextOrNumber, D::Error> {
-        from.deserialize_any(Either)
-    }
-}
-
-struct Either;
-
-impl Visitor<'_> for Either {
-    type Value = TextOrNumber;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a text or a whole number")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<TextOrNumber, E> {
-        Ok(TextOrNumber(text.to_owned()))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<TextOrNumber, E> {
-        Ok(TextOrNumber(number.to_string()))
-    }
-}
-
-fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-    let TextOrNumber(text) = TextOrNumber::deserialize(from)?;
-    let fault = |fault| D::Error::custom(format!("{text:?}: {fault}"));
-    Bytes::configured(&text).map_err(fault)
-}
-
-fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
-    some_size(from).map(Some)
-}
-
-fn word<'de, D: Deserializer<'de>, T>(
-    from: D,
-    read: impl Fn(&str) -> Option<T>,
-    words: &str,
-) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(from)?;
-    let known = read(&text);
-    let unknown = || D::Error::custom(format!("{text:?} is not one of {words}"));
-    known.map(Some).ok_or_else(unknown)
-}
-
-fn total_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Total>, D::Error> {
-    word(from, Total::from_word, "slice, device")
-}
-
-fn present_as_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PresentAs>, D::Error> {
-    word(from, PresentAs::from_word, "uma, discrete")
-}
-
-fn pressure_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pressure>, D::Error> {
-    word(from, Pressure::from_word, "refuse, release")
-}
-
-fn thresholds<'de, D: Deserializer<'de>>(from: D) -> Result<Thresholds, D::Error> {
-    let given: Vec<String> = Vec::deserialize(from)?;
-    let mut thresholds = Thresholds::default();
-    for text in given {
-        let threshold: Threshold = text.parse().map_err(D::Error::custom)?;
-        threshold.set(&mut thresholds);
-    }
-    Ok(thresholds)
-}
-
-fn page_cache_word<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageCache>, D::Error> {
-    word(from, PageCache::from_word, "keep, drop, drop-behind")
-}
-
-fn selectors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Selector>>, D::Error> {
-    let texts: Vec<TextOrNumber> = Vec::deserialize(from)?;
-    let selector = |TextOrNumber(text): TextOrNumber| {
-        let unknown = || D::Error::custom(format!("{text:?} is no index or uuid of a GPU"));
-        text.parse().map_err(|_| unknown())
-    };
-    texts
-        .into_iter()
-        .map(selector)
-        .collect::<Result<_, _>>()
-        .map(Some)
 }
 
 #[cfg(test)]
