@@ -2,6 +2,7 @@
 //! Touches: /run/gpuslice/devices.json and guard.json, /etc/gpuslice/config.toml, /proc and the
 //! cgroups, by reading them.
 
+mod bounds;
 pub mod cgroups;
 pub mod devices;
 pub mod dialects;

@@ -279,31 +279,6 @@ impl Policy {
             DriverLimits::Auto => self.fence.filter(|fence| *fence != Fence::Auto),
         }
     }
-
-    /// The most that one container may have of one GPU. A namespace's own rule can only lower it,
-    /// because the namespace comes from an annotation, which an image can forge.
-    #[must_use]
-    pub fn container_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
-        smaller(self.maximum.container, self.of(namespace).container)
-    }
-
-    /// The most that the containers of one namespace may have of one GPU.
-    #[must_use]
-    pub fn namespace_maximum(&self, namespace: Option<&str>) -> Option<Bytes> {
-        smaller(self.maximum.namespace, self.of(namespace).namespace)
-    }
-
-    fn of(&self, namespace: Option<&str>) -> Maximum {
-        let named = namespace.and_then(|namespace| self.namespaces.get(namespace));
-        named.copied().unwrap_or_default()
-    }
-}
-
-fn smaller(one: Option<Bytes>, other: Option<Bytes>) -> Option<Bytes> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.at_most(other)),
-        (one, other) => one.or(other),
-    }
 }
 
 #[cfg(test)]

@@ -35,8 +35,7 @@ impl Adjusting<'_> {
 
     /// Whether the policy decides about containers that ask for nothing.
     fn decides_about_others(&self) -> bool {
-        self.policy
-            .is_none_or(|policy| policy.default.is_some() || policy.deny_unannotated)
+        self.policy.is_none_or(Policy::rules_unrequested)
     }
 }
 

@@ -124,7 +124,11 @@ fn a_policy_for_all_containers_reaches_those_with_a_gpu_and_no_others() {
             ..container()
         },
     ];
-    for policy in ["[default]\nmemory = \"4GiB\"", "deny-unannotated = true"] {
+    for policy in [
+        "[default]\nmemory = \"4GiB\"",
+        "[maximum]\ncontainer = \"4GiB\"",
+        "deny-unannotated = true",
+    ] {
         for container in &gpus {
             assert!(
                 with(policy, &none, container).is_some(),

@@ -60,8 +60,10 @@ pub(crate) fn of(
         None => true,
         Some(seen) => seen.contains(&target.device.uuid),
     };
-    let maximum = given.policy.container_maximum(who.namespace.as_deref());
-    let lowered = |memory: Bytes| match maximum {
+    let namespace = who.namespace.as_deref();
+    let maximum = given.policy.container_maximum(namespace);
+    let unrequested = given.policy.unrequested(namespace);
+    let lowered = |memory: Bytes| match unrequested {
         Some(maximum) if asked.portion == Some(Portion::WHOLE) => memory.at_most(maximum),
         _ => memory,
     };
@@ -104,8 +106,9 @@ pub(crate) fn of(
         });
     }
     let others = Others::of(&each, asked, given, visible, by_host)?;
-    let (elsewhere, unlimited) = others.limit(&mut each, given, maximum)?;
-    match (each.is_empty(), devices.devices.is_empty()) {
+    let (elsewhere, unlimited) = others.limit(&mut each, given.policy, unrequested, allowed)?;
+    let is_named = asked.limits_something();
+    match (is_named && each.is_empty(), devices.devices.is_empty()) {
         (true, true) => Err(PlanError::NoDevices),
         (true, false) => Err(PlanError::NoneForSlices(devices.indices())),
         (false, _) => {

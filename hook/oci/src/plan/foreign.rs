@@ -54,15 +54,9 @@ impl Foreign {
         self.0.asked.is_some()
     }
 
-    /// The request of a container that has no other request, and so the whole GPU, or the policy's
-    /// maximum of it.
-    pub(super) fn lowers_all(&self, maximum: Option<Bytes>) -> Option<SliceRequest> {
-        let (_, ceiling) = self.0.ceiling.as_ref()?;
-        Some(SliceRequest {
-            memory: maximum.into_iter().chain([*ceiling]).min(),
-            portion: Some(Portion::WHOLE),
-            ..SliceRequest::default()
-        })
+    /// The upper bound that variables set.
+    pub(super) fn ceiling(&self) -> Option<Bytes> {
+        self.0.ceiling.as_ref().map(|(_, ceiling)| *ceiling)
     }
 
     /// Puts the amounts into a request that gives no size. Checks that they agree with one that does.

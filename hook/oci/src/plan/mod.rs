@@ -9,11 +9,13 @@ mod foreign;
 mod mounts;
 pub(crate) mod neighbours;
 mod others;
+mod unrequested;
 
 pub use error::PlanError;
 pub(crate) use foreign::is_foreign;
 pub use mounts::PlannedMount;
 pub(crate) use mounts::{PROC_MEMINFO, READ_ONLY, READ_ONLY_DATA};
+pub(crate) use unrequested::NO_GPU;
 
 use crate::plan::budgets::Budgets;
 use crate::plan::foreign::Foreign;
@@ -33,7 +35,7 @@ use gpuslice_host::base::paths::{HostPaths, MOUNT, PRELOAD};
 use gpuslice_host::machine::devices::Devices;
 use gpuslice_host::machine::meminfo::ShownBy;
 use gpuslice_host::machine::pod::Pod;
-use gpuslice_host::machine::policy::{DefaultSlice, Policy};
+use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::slices::records::{DeviceBudget, unified};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -168,7 +170,6 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
     }
     let visible = visible_gpus::of(given.spec, given.devices);
     let foreign = Foreign::of(given, &annotations, &who, visible.as_deref())?;
-    let maximum = given.policy.container_maximum(who.namespace.as_deref());
     let sized = by_hooks.is_some() || foreign.asks();
     let annotated = annotations::read_beside(&annotations, &who, sized)?;
     let asked = match (annotated, &by_hooks) {
@@ -178,22 +179,20 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
         }
         (_, Some(by_hooks)) => by_hooks.request.clone(),
         (_, None) if foreign.asks() => SliceRequest::default(),
-        (_, None) => match &given.policy.default {
-            Some(default) if !given.devices.devices.is_empty() => {
-                let memory = default.memory.at_most(maximum.unwrap_or(default.memory));
-                (&DefaultSlice { memory, ..*default }).into()
-            }
-            Some(_) => return Ok(Decision::Nothing("this host has no GPU")),
-            None if given.policy.deny_unannotated => return Err(PlanError::Unannotated),
-            None => match foreign.lowers_all(maximum) {
-                Some(request) => request,
-                None => return Ok(Decision::Nothing("it asks for no slice")),
-            },
+        (_, None) if given.policy.deny_unannotated && given.policy.default.is_none() => {
+            return Err(PlanError::Unannotated);
+        }
+        (_, None) => match unrequested::of(given, &who, &foreign, visible.as_deref()) {
+            Ok(request) => request,
+            Err(why) => return Ok(Decision::Nothing(why)),
         },
     };
     let asked = foreign.join(asked, by_hooks.is_some(), given)?;
     let by_host = by_hooks.is_some() || foreign.asks();
     let budgets = budgets::of(&asked, given, &who, visible.as_deref(), by_host)?;
+    if !asked.limits_something() && budgets.each.is_empty() && budgets.elsewhere.is_none() {
+        return Ok(Decision::Nothing(unrequested::UNBOUNDED));
+    }
     let named = by_hooks.and_then(|by_hooks| by_hooks.named);
     let plan = plan(asked, named, budgets, given, who, foreign)?;
     Ok(Decision::Slice(Box::new(plan)))

@@ -154,7 +154,10 @@ impl Candidate<'_> {
             self.policy,
             host.as_ref(),
         )
-        .with_context(|| format!("no room for {}", plan.name))
+        .with_context(|| match &plan.note {
+            Some(note) => format!("no room for {} ({note})", plan.name),
+            None => format!("no room for {}", plan.name),
+        })
     }
 }
 

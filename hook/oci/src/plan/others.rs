@@ -3,16 +3,20 @@
 
 use crate::plan::{PlanError, PlanInput};
 use crate::request::annotations::SliceRequest;
+use crate::request::visible_gpus;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::machine::devices::{Device, SliceTarget};
+use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::slices::records::DeviceBudget;
 
 /// The GPUs that a container has, or may have, beside those that its request names.
 pub(super) struct Others<'a> {
     targets: Vec<SliceTarget<'a>>,
-    /// Whether the container certainly has them, and has its slice alone.
+    /// Whether the container certainly has them, or has no other, and has its slice alone.
     are_its_own: bool,
+    /// Whether the container requests no size at all.
+    is_unrequested: bool,
     /// Whether hooks or another system's scheduler have named the GPUs, and no annotation.
     by_host: bool,
 }
@@ -42,12 +46,18 @@ impl<'a> Others<'a> {
         };
         let devices = &given.devices.devices;
         let others = devices.iter().filter(|device| is_other(device));
-        let others: Vec<&Device> = match is_sized || each.is_empty() {
+        let others: Vec<&Device> = match is_sized {
             true => Vec::new(),
             false => others.collect(),
         };
+        let is_unrequested = !asked.limits_something();
         let is_given = visible.is_some_and(|visible| !visible.is_empty());
-        if is_given && !asked.shared && !by_host && Some(others.len()) == visible.map(<[_]>::len) {
+        if is_given
+            && !asked.shared
+            && !by_host
+            && !is_unrequested
+            && Some(others.len()) == visible.map(<[_]>::len)
+        {
             let named = asked.devices.iter().map(|named| named.selector.to_string());
             return Err(PlanError::NotGiven {
                 named: named.collect::<Vec<_>>().join(", "),
@@ -56,56 +66,67 @@ impl<'a> Others<'a> {
         }
         Ok(Others {
             targets: others.into_iter().flat_map(Device::targets).collect(),
-            are_its_own: visible.is_some() && !asked.shared,
+            are_its_own: (visible.is_some() && !asked.shared)
+                || (is_unrequested && visible_gpus::are_brought_by_hook(given.spec)),
+            is_unrequested,
             by_host,
         })
     }
 
     /// Limits them as the policy limits a container without a request: adds budgets to `each`.
     /// Returns the limit on GPUs of which it is not known whether the container has them, and a note.
+    /// `memory`: what the policy gives a container without a request. `allowed`: whether the policy
+    /// slices a GPU.
     ///
     /// # Errors
-    /// When the policy refuses such a container, or bounds it without giving it a size.
+    /// When the policy refuses such a container.
     pub(super) fn limit(
-        self,
+        mut self,
         each: &mut Vec<DeviceBudget>,
-        given: &PlanInput<'_>,
-        maximum: Option<Bytes>,
+        policy: &Policy,
+        memory: Option<Bytes>,
+        allowed: impl Fn(&SliceTarget<'_>) -> bool,
     ) -> Result<(Option<Bytes>, Option<String>), PlanError> {
         if self.targets.is_empty() {
             return Ok((None, None));
         }
-        let devices: Vec<&Device> = self.targets.iter().map(|target| target.device).collect();
-        let gpus = indices(&devices);
-        let default = given.policy.default.map(|default| default.memory);
-        let denies = given.policy.deny_unannotated && default.is_none();
-        if !self.are_its_own {
-            return match denies && !self.by_host {
-                true => Err(PlanError::Unnamed { gpus }),
-                false => Ok((default.into_iter().chain(maximum).min(), None)),
-            };
+        let denies = policy.deny_unannotated && policy.default.is_none();
+        if denies && (self.are_its_own || !self.by_host) {
+            let gpus = self.indices();
+            return Err(PlanError::Unnamed { gpus });
         }
-        let Some(memory) = default else {
-            return match denies || maximum.is_some() {
-                true => Err(PlanError::Unnamed { gpus }),
-                false => Ok((
-                    None,
-                    Some(format!(
-                        "it has no limit on {gpus}, which its request does not name"
-                    )),
-                )),
-            };
+        let why = match self.is_unrequested {
+            true => "because it requests no size",
+            false => "which its request does not name",
         };
-        let memory = memory.at_most(maximum.unwrap_or(memory));
+        let Some(memory) = memory else {
+            let gpus = self.indices();
+            let note = format!("it has no limit on {gpus}, {why}");
+            return Ok((None, self.are_its_own.then_some(note)));
+        };
+        // A maximum limits only what could exceed it.
+        let is_bounded = |target: &SliceTarget<'_>| allowed(target) && target.memory > memory;
+        let is_maximum = policy.default.is_none();
+        self.targets
+            .retain(|target| !is_maximum || is_bounded(target));
+        if self.targets.is_empty() || !self.are_its_own {
+            let is_limited = !self.targets.is_empty();
+            return Ok((is_limited.then_some(memory), None));
+        }
         each.extend(self.targets.iter().map(|target| DeviceBudget {
             uuid: target.uuid,
             memory,
             integrated: target.device.integrated,
         }));
-        let note = format!(
-            "it has the policy's default of {memory} on {gpus}, which its request does not name"
-        );
-        Ok((None, Some(note)))
+        let rule = if is_maximum { "maximum" } else { "default" };
+        let gpus = self.indices();
+        let note = format!("it has the policy's {rule} of {memory} on {gpus}, {why}");
+        Ok((self.is_unrequested.then_some(memory), Some(note)))
+    }
+
+    fn indices(&self) -> String {
+        let devices = self.targets.iter().map(|target| target.device);
+        indices(&devices.collect::<Vec<_>>())
     }
 }
 

@@ -28,6 +28,12 @@ fn untold(policy: &'static str) -> Case {
     }
 }
 
+fn sorted(plan: &ContainerPlan) -> Vec<(String, Bytes)> {
+    let mut all = budgets(plan);
+    all.sort();
+    all
+}
+
 const ONE: (&str, &str) = ("gpuslice.io/memory.1", "2GiB");
 const DEFAULT: &str = "[default]\nmemory = \"4GiB\"";
 const MAXIMUM: &str = "[maximum]\ncontainer = \"8GiB\"";
@@ -48,10 +54,8 @@ fn a_size_for_a_gpu_that_the_container_is_not_given_is_refused() {
 #[test]
 fn a_gpu_that_the_request_does_not_name_has_the_default_and_counts() {
     let plan = given(&[0, 1], DEFAULT).plan(&[ONE]);
-    let mut all = budgets(&plan);
-    all.sort();
     let one = ("GPU-1".to_owned(), Bytes::gib(4));
-    assert_eq!(all, [one, ("GPU-2".to_owned(), Bytes::gib(2))]);
+    assert_eq!(sorted(&plan), [one, ("GPU-2".to_owned(), Bytes::gib(2))]);
     assert_eq!(
         plan.note.unwrap(),
         "it has the policy's default of 4.00 GiB on GPU 0, which its request does not name"
@@ -61,14 +65,24 @@ fn a_gpu_that_the_request_does_not_name_has_the_default_and_counts() {
 #[test]
 fn naming_one_gpu_does_not_evade_the_policy_on_another() {
     for policy in [MAXIMUM, DENY] {
-        assert_eq!(
-            given(&[0, 1], policy).refused(&[ONE]),
-            "the request gives no size for GPU 0, and this host's policy lets no container have a \
-             GPU without one (annotation gpuslice.io/memory.GPU, or gpuslice.io/memory for all)"
-        );
         given(&[1], policy).plan(&[ONE]);
         given(&[0, 1], policy).plan(&[ONE, ("gpuslice.io/memory.0", "1GiB")]);
     }
+    assert_eq!(
+        given(&[0, 1], DENY).refused(&[ONE]),
+        "the request gives no size for GPU 0, and this host's policy lets no container have a GPU \
+         without one (annotation gpuslice.io/memory.GPU, or gpuslice.io/memory for all)"
+    );
+    let plan = given(&[0, 1], MAXIMUM).plan(&[ONE]);
+    let both = [("GPU-1", Bytes::gib(8)), ("GPU-2", Bytes::gib(2))];
+    assert_eq!(
+        sorted(&plan),
+        both.map(|(uuid, memory)| (uuid.to_owned(), memory))
+    );
+    assert_eq!(
+        plan.note.unwrap(),
+        "it has the policy's maximum of 8.00 GiB on GPU 0, which its request does not name"
+    );
     let note = given(&[0, 1], "").plan(&[ONE]).note;
     assert_eq!(
         note.unwrap(),
@@ -97,4 +111,81 @@ fn containers_of_a_pod_share_sizes_of_gpus_that_one_of_them_is_given() {
     let plan = given(&[0], MAXIMUM).plan(&pod);
     assert_eq!(budgets(&plan), [("GPU-2".to_owned(), Bytes::gib(2))]);
     assert!(plan.files[0].text.contains("\"memory\": 8589934592"));
+}
+
+#[test]
+fn a_maximum_limits_a_container_that_asks_for_nothing() {
+    let plan = given(&[0, 1], MAXIMUM).plan(&[]);
+    let both = ["GPU-1", "GPU-2"].map(|uuid| (uuid.to_owned(), Bytes::gib(8)));
+    assert_eq!(sorted(&plan), both);
+    assert_eq!(
+        plan.note.unwrap(),
+        "it has the policy's maximum of 8.00 GiB on GPUs 0, 1, because it requests no size"
+    );
+    // The maximum of one namespace, and the share of all its containers, bound it too.
+    for policy in [
+        "[namespaces.team]\ncontainer = \"2GiB\"",
+        "[maximum]\nnamespace = \"2GiB\"",
+        "[maximum]\ncontainer = \"8GiB\"\n[namespaces.team]\nnamespace = \"2GiB\"",
+    ] {
+        let plan = given(&[1], policy).plan(POD);
+        assert_eq!(
+            budgets(&plan),
+            [("GPU-2".to_owned(), Bytes::gib(2))],
+            "{policy}"
+        );
+    }
+    let elsewhere = given(&[1], "[namespaces.other]\ncontainer = \"2GiB\"").decide(POD);
+    assert_eq!(elsewhere, Ok(Decision::Nothing("it asks for no slice")));
+    let denied = given(
+        &[1],
+        "deny-unannotated = true\n[maximum]\ncontainer = \"8GiB\"",
+    );
+    assert_eq!(denied.decide(&[]), Err(PlanError::Unannotated));
+}
+
+#[test]
+fn a_maximum_leaves_alone_what_it_does_not_bound() {
+    let unbound = Ok(Decision::Nothing(
+        "the policy's maximum bounds none of its GPUs",
+    ));
+    // The container has no GPU, the GPU is no larger, or it is not for slices.
+    let sidecar = Case {
+        linux: serde_json::json!({"resources": {"devices": [{"allow": false, "access": "rwm"}]}}),
+        ..given(&[], MAXIMUM)
+    };
+    assert_eq!(
+        sidecar.decide(&[]),
+        Ok(Decision::Nothing("it is given no GPU"))
+    );
+    let whole = given(&[0], "[maximum]\ncontainer = \"24GiB\"");
+    assert_eq!(whole.decide(&[]), unbound);
+    let other = given(&[0], "devices = [1]\n[maximum]\ncontainer = \"8GiB\"");
+    assert_eq!(other.decide(&[]), unbound);
+    let without = Case {
+        machine: r#"{"version":1,"devices":[]}"#,
+        ..given(&[0], MAXIMUM)
+    };
+    assert_eq!(
+        without.decide(&[]),
+        Ok(Decision::Nothing("this host has no GPU"))
+    );
+}
+
+#[test]
+fn a_maximum_limits_gpus_that_are_not_known_and_counts_those_of_a_hook() {
+    let plan = untold(MAXIMUM).plan(&[]);
+    assert_eq!(budgets(&plan), []);
+    let line = format!("\"memory\": {},\n  \"headroom\"", Bytes::gib(8).get());
+    assert!(plan.files[0].text.contains(&line), "{}", plan.files[0].text);
+    let legacy = Case {
+        hooks: serde_json::json!({"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}),
+        ..untold(MAXIMUM)
+    };
+    assert_eq!(legacy.plan(&[]).devices.len(), 2);
+    let sidecar = Case {
+        env: &["A=B"],
+        ..legacy
+    };
+    assert_eq!(sidecar.plan(&[]).devices, []);
 }

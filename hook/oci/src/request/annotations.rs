@@ -75,6 +75,15 @@ impl SliceRequest {
         self.memory.is_some() || !self.devices.is_empty()
     }
 
+    /// Takes the options of the policy's default.
+    pub(crate) fn takes(&mut self, default: &DefaultSlice) {
+        self.total = default.total;
+        self.present_as = default.present_as;
+        self.headroom = default.headroom;
+        self.host_allowance = default.host_allowance;
+        self.pressure = default.pressure;
+    }
+
     /// The size on the GPU of this selector.
     #[must_use]
     pub(crate) fn size_of(&self, selector: Selector) -> Option<Bytes> {
@@ -109,21 +118,6 @@ impl SliceRequest {
         self.headroom = self.headroom.or(from.headroom);
         self.page_cache = self.page_cache.or(from.page_cache);
         self.fence = self.fence.or(from.fence);
-    }
-}
-
-impl From<&DefaultSlice> for SliceRequest {
-    /// The request that a container without annotations is taken to make.
-    fn from(default: &DefaultSlice) -> SliceRequest {
-        SliceRequest {
-            memory: Some(default.memory),
-            total: default.total,
-            present_as: default.present_as,
-            headroom: default.headroom,
-            host_allowance: default.host_allowance,
-            pressure: default.pressure,
-            ..SliceRequest::default()
-        }
     }
 }
 

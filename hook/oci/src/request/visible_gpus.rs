@@ -93,18 +93,34 @@ fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
 
 /// Whether NVIDIA's legacy-mode hook is configured to bring no GPU.
 fn wants_none(spec: &Spec) -> bool {
-    // Mounts can request GPUs, too.
-    let by_mounts = Path::new("/var/run/nvidia-container-devices");
+    let mut wanted = wanted(spec).peekable();
+    wanted.peek().is_some() && wanted.all(is_none) && !wants_by_mounts(spec)
+}
+
+/// Whether a hook of NVIDIA's brings GPUs that the configuration does not list.
+pub(crate) fn are_brought_by_hook(spec: &Spec) -> bool {
+    let wants_any = || wants_by_mounts(spec) || wanted(spec).any(|value| !is_none(value));
+    hooks(spec).any(|hook| runs_cli(hook) || (is_legacy(&hook.path) && wants_any()))
+}
+
+/// The GPUs that the environment requests of NVIDIA's legacy-mode hook.
+fn wanted(spec: &Spec) -> impl Iterator<Item = &str> {
+    let variables = spec.process.iter().flat_map(|process| &process.env);
+    variables.filter_map(|variable| variable.strip_prefix(VISIBLE))
+}
+
+fn is_none(wanted: &str) -> bool {
+    matches!(wanted, "" | "void" | "none")
+}
+
+/// Mounts can request GPUs, too.
+fn wants_by_mounts(spec: &Spec) -> bool {
     let mut mounts = spec.mounts.iter();
-    let mut wanted = spec
-        .process
-        .iter()
-        .flat_map(|process| &process.env)
-        .filter_map(|variable| variable.strip_prefix(VISIBLE))
-        .peekable();
-    wanted.peek().is_some()
-        && wanted.all(|value| matches!(value, "" | "void" | "none"))
-        && !mounts.any(|mount| mount.destination.starts_with(by_mounts))
+    mounts.any(|mount| {
+        mount
+            .destination
+            .starts_with("/var/run/nvidia-container-devices")
+    })
 }
 
 fn hooks(spec: &Spec) -> impl Iterator<Item = &Hook> {

@@ -2,7 +2,7 @@
 //! policy, and `on-error` decides about failures of the host.
 //! Touches: mount namespaces of its own. Needs root.
 
-use crate::support::{Container, Host, is_root};
+use crate::support::{CARD, Container, Host, is_root};
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -158,6 +158,50 @@ fn without_a_list_of_gpus_deny_unannotated_still_holds() {
             "{said}"
         );
     }
+}
+
+/// A container without annotations that is given the host's GPU.
+fn with_a_gpu<'a>(host: &'a Host, id: &str) -> Container<'a> {
+    host.devices(&format!(
+        r#"{{"uuid":"{CARD}","index":0,"minor":0,"name":"Card","memory":{}}}"#,
+        24u64 << 30
+    ));
+    let container = host.asking(id, &[]);
+    let spec = serde_json::json!({"root": {"path": "rootfs"}, "linux": {
+        "namespaces": [{"type": "pid"}],
+        "devices": [{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0}],
+    }});
+    fs::write(container.bundle.join("config.json"), spec.to_string()).unwrap();
+    container
+}
+
+#[test]
+fn a_container_that_asks_for_nothing_has_no_more_than_the_maximum() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy("[maximum]\ncontainer = \"16GiB\"\n");
+    let first = with_a_gpu(&host, "first");
+    assert!(first.hook(&["createRuntime"]).status.success());
+    let slice = fs::read_to_string(first.inside(".gpuslice/slice.json")).unwrap();
+    assert!(slice.contains(&(16u64 << 30).to_string()), "{slice}");
+    let second = with_a_gpu(&host, "second").is_refused();
+    assert!(
+        second.contains(
+            "no room for second (it has the policy's maximum of 16.00 GiB on GPU 0, because it requests \
+             no size): GPU 0 (Card, 24.00 GiB) has 8.00 GiB left"
+        ),
+        "{second}"
+    );
+    // Without a list of GPUs, a container that is given none starts.
+    fs::write(host.run("devices.json"), "garbage").unwrap();
+    let sidecar = host.asking("sidecar", &[]);
+    let spec = serde_json::json!({"root": {"path": "rootfs"}, "linux": {
+        "resources": {"devices": [{"allow": false, "access": "rwm"}]},
+    }});
+    fs::write(sidecar.bundle.join("config.json"), spec.to_string()).unwrap();
+    assert_eq!(starts_without(&sidecar), "");
 }
 
 type HostFailure = (&'static str, fn(&Host));

@@ -201,7 +201,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "default",
         "memory",
         SIZE,
-        "The slice of containers that ask for none. The section needs this key.",
+        "The slice of containers that ask for none, lowered to the maximum. The section needs this key.",
     ),
     (
         "default",
@@ -237,7 +237,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "maximum",
         "container",
         SIZE,
-        "The most that one container may have of each GPU. Default: all of it.",
+        "The most that one container may have of each GPU. One that asks for nothing has the default or, without one, this much. Default: all of it.",
     ),
     (
         "maximum",

@@ -252,6 +252,7 @@ pub(super) fn left_out(
     let policy = policy::read(places)?;
     let rules = [
         ("[default]", policy.default.is_some()),
+        ("[maximum]", policy.bounds_any()),
         ("deny-unannotated", policy.deny_unannotated),
         ("[dialects]", policy.dialects != Dialects::default()),
     ];

@@ -233,11 +233,12 @@ fn a_policy_for_containers_that_the_hook_does_not_see_is_named() {
     let said = || left_out(&paths, "of the runtime gpuslice", "--set-as-default").unwrap();
     assert_eq!(said(), None);
     fs::create_dir_all(place.path().join("etc/gpuslice")).unwrap();
-    let policy = "deny-unannotated = true\n[dialects]\nkai = true\n";
+    let policy =
+        "deny-unannotated = true\n[maximum]\ncontainer = \"8GiB\"\n[dialects]\nkai = true\n";
     fs::write(place.path().join("etc/gpuslice/config.toml"), policy).unwrap();
     assert_eq!(
         said().unwrap(),
         "the hook runs only for containers of the runtime gpuslice, so the policy's \
-         deny-unannotated, [dialects] does not apply to others: add --set-as-default"
+         [maximum], deny-unannotated, [dialects] does not apply to others: add --set-as-default"
     );
 }

@@ -3,7 +3,7 @@
 
 use crate::apply::command;
 use crate::base::outcome::{Messages, Stage, StageFailure};
-use crate::plan::{self, ContainerPlan, Decision, PlanError, PlanInput};
+use crate::plan::{self, ContainerPlan, Decision, NO_GPU, PlanError, PlanInput};
 use crate::request::annotations;
 use crate::request::arguments::Arguments;
 use crate::request::dialects;
@@ -42,7 +42,7 @@ impl Outcomes {
             true => policy.on_error.annotated,
             false => policy.on_error.others,
         };
-        let container = match policy.deny_unannotated || policy.default.is_some() {
+        let container = match policy.rules_unrequested() {
             true => OnError::Refuse,
             false => host,
         };
@@ -153,7 +153,7 @@ fn plan_for(
         return Ok(without.map(|_| None)?);
     }
     // Most containers need no GPU. An error in the list of GPUs does not affect them.
-    if policy.default.is_none() && matches!(without, Ok(Decision::Nothing(_))) {
+    if matches!(without, Ok(Decision::Nothing(why)) if why != NO_GPU) {
         return Ok(None);
     }
     let devices = match devices::read(&given.paths)? {

@@ -1,0 +1,46 @@
+//! Finds the slice of a container that requests none: the policy's default or maximum.
+//! Touches: its arguments.
+
+use crate::plan::PlanInput;
+use crate::plan::foreign::Foreign;
+use crate::request::annotations::SliceRequest;
+use crate::request::dialects::Portion;
+use crate::request::identity::Identity;
+use gpuslice_config::words::device::DeviceUuid;
+
+/// The host has no GPU, or no list of GPUs.
+pub(crate) const NO_GPU: &str = "this host has no GPU";
+
+/// The maximum is no limit on the container's GPUs.
+pub(super) const UNBOUNDED: &str = "the policy's maximum bounds none of its GPUs";
+
+/// The request that the container is taken to make, or the reason why it gets no slice. `visible`: the
+/// GPUs that the container is given, if they are known.
+pub(super) fn of(
+    given: &PlanInput<'_>,
+    who: &Identity,
+    foreign: &Foreign,
+    visible: Option<&[DeviceUuid]>,
+) -> Result<SliceRequest, &'static str> {
+    let mut request = SliceRequest::default();
+    let memory = given.policy.unrequested(who.namespace.as_deref());
+    let has_host_any = !given.devices.devices.is_empty();
+    match (&given.policy.default, foreign.ceiling()) {
+        (Some(_), _) if !has_host_any => return Err(NO_GPU),
+        (Some(default), _) => {
+            request.takes(default);
+            request.memory = memory;
+        }
+        // A variable lowers the whole GPU, or the maximum.
+        (None, Some(ceiling)) => {
+            request.memory = Some(ceiling.at_most(memory.unwrap_or(ceiling)));
+            request.portion = Some(Portion::WHOLE);
+        }
+        (None, None) if memory.is_none() => return Err("it asks for no slice"),
+        (None, None) if visible.is_some_and(<[_]>::is_empty) => return Err("it is given no GPU"),
+        (None, None) if !has_host_any => return Err(NO_GPU),
+        // Every GPU is one that the request does not name.
+        (None, None) => {}
+    }
+    Ok(request)
+}
