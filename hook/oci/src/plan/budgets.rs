@@ -106,6 +106,7 @@ pub(crate) fn of(
         });
     }
     let others = Others::of(&each, asked, given, visible, by_host)?;
+    let instances = others.instances(&each, given.policy, unrequested);
     let (elsewhere, unlimited) = others.limit(&mut each, given.policy, unrequested, allowed)?;
     let is_named = asked.limits_something();
     match (is_named && each.is_empty(), devices.devices.is_empty()) {
@@ -124,7 +125,7 @@ pub(crate) fn of(
             Ok(Budgets {
                 each,
                 note: note.or(unlimited),
-                elsewhere,
+                elsewhere: elsewhere.or(instances),
             })
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Others<'a> {
     are_its_own: bool,
     /// Whether the container requests no size at all.
     is_unrequested: bool,
+    /// Whether the container may have MIG instances of a GPU of which others are named.
+    may_have_instances: bool,
     /// Whether hooks or another system's scheduler have named the GPUs, and no annotation.
     by_host: bool,
 }
@@ -35,10 +37,9 @@ impl<'a> Others<'a> {
         by_host: bool,
     ) -> Result<Others<'a>, PlanError> {
         let is_sized = asked.memory.is_some() || asked.portion.is_some();
-        let is_limited = |device: &Device| {
-            let mut targets = device.targets();
-            targets.any(|target| each.iter().any(|budget| budget.uuid == target.uuid))
-        };
+        let has_budget =
+            |target: SliceTarget<'_>| each.iter().any(|budget| budget.uuid == target.uuid);
+        let is_limited = |device: &Device| device.targets().any(has_budget);
         // An instance of MIG cannot be told from its GPU's others.
         let is_other = |device: &Device| {
             let is_its = visible.is_none_or(|visible| visible.contains(&device.uuid));
@@ -50,6 +51,8 @@ impl<'a> Others<'a> {
             true => Vec::new(),
             false => others.collect(),
         };
+        let is_part = |device: &Device| is_limited(device) && !device.targets().all(has_budget);
+        let may_have_instances = !is_sized && devices.iter().any(is_part);
         let is_unrequested = !asked.limits_something();
         let is_given = visible.is_some_and(|visible| !visible.is_empty());
         if is_given
@@ -69,8 +72,22 @@ impl<'a> Others<'a> {
             are_its_own: (visible.is_some() && !asked.shared)
                 || (is_unrequested && visible_gpus::are_brought_by_hook(given.spec)),
             is_unrequested,
+            may_have_instances,
             by_host,
         })
+    }
+
+    /// The limit on MIG instances beside named ones. It is not known whether the container has them. If
+    /// the policy refuses containers without a request, they have the smallest size of the request.
+    pub(super) fn instances(
+        &self,
+        each: &[DeviceBudget],
+        policy: &Policy,
+        memory: Option<Bytes>,
+    ) -> Option<Bytes> {
+        let least = each.iter().map(|budget| budget.memory).min();
+        let least = least.filter(|_| policy.deny_unannotated && !self.by_host);
+        memory.or(least).filter(|_| self.may_have_instances)
     }
 
     /// Limits them as the policy limits a container without a request: adds budgets to `each`.

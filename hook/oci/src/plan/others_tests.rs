@@ -189,3 +189,27 @@ fn a_maximum_limits_gpus_that_are_not_known_and_counts_those_of_a_hook() {
     };
     assert_eq!(sidecar.plan(&[]).devices, []);
 }
+
+#[test]
+fn mig_instances_beside_a_named_one_are_limited_and_do_not_count() {
+    let named = (
+        "gpuslice.io/memory.MIG-5b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4",
+        "2GiB",
+    );
+    for (policy, limit) in [(DEFAULT, 4), (MAXIMUM, 8), (DENY, 2)] {
+        let mig = Case {
+            machine: MIG,
+            ..given(&[0], policy)
+        };
+        let plan = mig.plan(&[named]);
+        assert_eq!(budgets(&plan), [("MIG-5".to_owned(), Bytes::gib(2))]);
+        let slice = slice::parse(plan.files[0].text.as_bytes()).unwrap();
+        assert_eq!(slice.memory, Some(Bytes::gib(limit)), "{policy}");
+    }
+    let free = Case {
+        machine: MIG,
+        ..given(&[0], "")
+    };
+    let text = &free.plan(&[named]).files[0].text;
+    assert_eq!(slice::parse(text.as_bytes()).unwrap().memory, None);
+}
