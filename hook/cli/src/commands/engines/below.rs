@@ -4,9 +4,13 @@
 use anyhow::bail;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::engine::runtimes;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// The name by which Docker's file may call runc.
+const SHIM: &str = "io.containerd.runc.v2";
 
 const POLICY: &str = "/etc/gpuslice/config.toml";
 
@@ -40,6 +44,31 @@ pub(super) fn would_run(executable: &str, binary: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Refuses to make gpuslice-runtime the default in place of a runtime that it would not execute, such
+/// as one with a virtual machine. runc and crun do the same, so either may take the other's place.
+///
+/// # Errors
+/// When containers would lose that runtime. `program`: its executable, if the engine's file names it.
+pub(super) fn may_replace(
+    executable: &str,
+    name: &str,
+    program: Option<&str>,
+) -> anyhow::Result<()> {
+    let program = program.unwrap_or(name);
+    let file = Path::new(program).file_name().and_then(OsStr::to_str);
+    let is_usual = |file: &str| {
+        runtimes::USUAL.contains(&file) || [runtimes::WRAPPER, SHIM, super::NAME].contains(&file)
+    };
+    if file.is_some_and(is_usual) || would_run(executable, program).is_ok() {
+        return Ok(());
+    }
+    bail!(
+        "the default runtime is {name}, which gpuslice-runtime would not start: leave out \
+         --set-as-default, and choose the runtime {} for the containers that need a slice",
+        super::NAME
+    );
 }
 
 /// Refuses to add gpuslice-runtime to a list of runtimes if the host's policy disagrees with the

@@ -227,6 +227,12 @@ pub(super) fn add(
             handler.insert(BASE_SPEC, value(file));
         }
         By::Runtime(runtime) => {
+            let kind = handler.get("runtime_type").and_then(Item::as_str);
+            if let Some(other) = kind.filter(|kind| !kind.starts_with("io.containerd.runc.")) {
+                bail!(
+                    "its default runtime is {other}, which runs no gpuslice-runtime: leave out --by runtime"
+                );
+            }
             let options = handler
                 .entry("options")
                 .or_insert_with(|| Item::Table(Table::new()));

@@ -99,6 +99,21 @@ fn what_the_default_runtime_sets_holds_for_ours() {
 }
 
 #[test]
+fn the_wrapper_does_not_take_the_place_of_a_runtime_with_a_sandbox() {
+    let text = CLUSTER.replace("io.containerd.runc.v2", "io.containerd.runsc.v1");
+    let by_runtime = By::Runtime("/usr/bin/gpuslice-runtime");
+    let error = add(Some(&text), by_runtime, true, NONE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "its default runtime is io.containerd.runsc.v1, which runs no gpuslice-runtime: leave out --by \
+         runtime"
+    );
+    // With hooks, the handler keeps its runtime.
+    let ours = add(Some(&text), SPEC, true, NONE).unwrap();
+    assert_eq!(ours.matches("io.containerd.runsc.v1").count(), 2);
+}
+
+#[test]
 fn a_file_that_is_not_there_is_made_and_one_of_version_1_is_known() {
     let made = add(None, SPEC, false, NONE).unwrap();
     assert!(

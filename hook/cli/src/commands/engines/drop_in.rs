@@ -1,8 +1,8 @@
 //! Drop-in files for CRI-O and podman, which read folders of configuration files.
 //! Touches: their files (reads).
 
-use super::change;
 use super::toml_file::{find, list, parse, strings, table};
+use super::{below, change};
 use crate::base::hook_entry::HOOK;
 use anyhow::{Context, bail};
 use gpuslice_host::base::paths::HostPaths;
@@ -99,13 +99,17 @@ impl Engine {
             }
         }
         if wanted.default {
-            if let Some(theirs) = self.nvidias_default(own)? {
+            let default = self.default_elsewhere(own)?;
+            if let Some((theirs, _)) = default.as_ref().filter(|it| it.0.contains("nvidia")) {
                 bail!(
                     "the default runtime is {theirs}: with {name} in its place, containers that have \
                      NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime \
                      nvidia, which puts gpuslice below it",
                     name = super::NAME
                 );
+            }
+            if let (Some((theirs, program)), Some(wrapper)) = (&default, wanted.runtime) {
+                below::may_replace(wrapper, theirs, program.as_deref())?;
             }
             table(&mut document, self.hooks)?.insert(self.default, value(super::NAME));
         }
@@ -162,24 +166,31 @@ impl Engine {
     /// Returns the program of gpuslice's runtime in the text of a file.
     pub(super) fn runtime_in(&self, text: &str) -> Option<String> {
         let document = parse(Some(text)).ok()?;
-        let ours = find(&document, &[self.runtimes, &[super::NAME]].concat())?;
-        let path = ours.get("runtime_path").and_then(Item::as_str);
-        let listed = strings(ours).and_then(|all| all.into_iter().next());
-        path.map(str::to_owned).or(listed)
+        program_of(find(&document, &[self.runtimes, &[super::NAME]].concat())?)
     }
 
-    /// Returns the name of the default runtime in the other files, if it is NVIDIA's.
-    fn nvidias_default(&self, own: &Path) -> anyhow::Result<Option<String>> {
+    /// Returns the name of the default runtime in the other files, and its program if they name it.
+    fn default_elsewhere(&self, own: &Path) -> anyhow::Result<Option<(String, Option<String>)>> {
         let path = [self.hooks, &[self.default]].concat();
         let mut said = None;
+        let mut documents = Vec::new();
         for file in self.others(own)? {
             let text = change::read(&file)?;
             let document = parse(text.as_deref());
             let document = document.with_context(|| format!("cannot read {}", file.display()))?;
             let name = find(&document, &path).and_then(Item::as_str);
             said = name.map(str::to_owned).or(said);
+            documents.push(document);
         }
-        Ok(said.filter(|name| name.contains("nvidia")))
+        let program = |name: &str| {
+            let path = [self.runtimes, &[name]].concat();
+            let mut documents = documents.iter().rev();
+            documents.find_map(|document| program_of(find(document, &path)?))
+        };
+        Ok(said.map(|name| {
+            let program = program(&name);
+            (name, program)
+        }))
     }
 
     /// Returns the folders of hooks that the engine reads without the file at `own`.
@@ -240,6 +251,13 @@ impl Engine {
         }
         Ok(files)
     }
+}
+
+/// Returns the program of a runtime: of CRI-O's table, or of podman's list.
+fn program_of(runtime: &Item) -> Option<String> {
+    let path = runtime.get("runtime_path").and_then(Item::as_str);
+    let path = path.filter(|path| !path.is_empty()).map(str::to_owned);
+    path.or_else(|| strings(runtime)?.into_iter().next())
 }
 
 /// Returns a line if the policy is about containers for which the hook does not run. `which`: those for

@@ -216,6 +216,32 @@ fn the_default_of_nvidias_runtime_is_not_taken_away() {
 }
 
 #[test]
+fn a_default_runtime_with_a_sandbox_is_not_replaced_without_a_word() {
+    let crio = "[crio.runtime]\ndefault_runtime = \"kata\"\n[crio.runtime.runtimes.kata]\n\
+                runtime_path = \"/opt/kata/bin/containerd-shim-kata-v2\"\nruntime_type = \"vm\"\n";
+    let podman = "[engine]\nruntime = \"kata\"\n[engine.runtimes]\nkata = [\"/nowhere/kata\"]\n";
+    for (engine, file, text) in [
+        (&CRIO, "crio.conf", crio),
+        (&PODMAN, "containers.conf", podman),
+    ] {
+        let (_place, own) = place(engine, &[(file, text)]);
+        let error = format!("{:#}", engine.file(&own, &BY_RUNTIME).unwrap_err());
+        assert_eq!(
+            error,
+            "the default runtime is kata, which gpuslice-runtime would not start: leave out \
+             --set-as-default, and choose the runtime gpuslice for the containers that need a slice"
+        );
+        let named = Wanted {
+            default: false,
+            ..BY_RUNTIME
+        };
+        assert!(engine.file(&own, &named).is_ok());
+        let (_place, own) = place(engine, &[(file, &text.replace("kata\"\n[", "crun\"\n["))]);
+        assert!(engine.file(&own, &BY_RUNTIME).is_ok());
+    }
+}
+
+#[test]
 fn a_later_file_that_replaces_the_list_is_named() {
     let later = "[crio.runtime]\nhooks_dir = [\"/theirs\"]\n";
     let (_place, own) = place(&CRIO, &[("crio.conf.d/99-z.conf", later)]);

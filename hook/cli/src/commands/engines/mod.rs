@@ -226,19 +226,25 @@ impl Configure {
         let Some(default) = docker::default_runtime(old).filter(|_| self.set_as_default) else {
             return Ok(());
         };
-        let program = docker::program(old, &default).unwrap_or_default();
+        let program = docker::program(old, &default);
         let name = |path: &Path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with("nvidia-container-runtime")
         };
-        if name(Path::new(&program)) && !below::of(wrapper).is_ok_and(|below| name(&below)) {
+        let is_nvidia = program
+            .as_deref()
+            .is_some_and(|program| name(Path::new(program)));
+        if is_nvidia && !below::of(wrapper).is_ok_and(|below| name(&below)) {
             bail!(
                 "the default runtime is {default}: with {NAME} in its place, containers that have \
                  NVIDIA_VISIBLE_DEVICES would have no driver; use gpuslice runtime configure --runtime nvidia, \
                  which puts gpuslice below it"
             );
         }
-        Ok(())
+        match is_nvidia {
+            true => Ok(()),
+            false => below::may_replace(wrapper, &default, program.as_deref()),
+        }
     }
 
     fn docker_result(&self) -> Vec<String> {
