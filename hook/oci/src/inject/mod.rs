@@ -90,12 +90,12 @@ pub(crate) enum InjectError {
         "the container has a volume at {0} or below, where its slice belongs (mount it elsewhere)"
     )]
     Taken(&'static str),
-    /// The loader's list would appear on the host, too.
+    /// A mount there would appear on the host, too.
     #[error(
-        "the container shares its /etc with the host (rshared), so gpuslice's mount there would \
+        "the container shares its {0} with the host (rshared), so gpuslice's mount there would \
          appear on the host (mount it rslave)"
     )]
-    Shared,
+    Shared(&'static str),
     /// The runtime would hide the slice again.
     #[error(
         "the container's mask {0} hides its slice, or may by a link (remove it from maskedPaths)"
@@ -313,7 +313,7 @@ impl List<'_> {
         let point = match point(root, &etc)? {
             Point::File(point) => point,
             Point::Nothing => {
-                volumes::check(etc.fd.as_fd(), etc.foreign)?;
+                volumes::check("/etc", etc.fd.as_fd(), etc.foreign)?;
                 self.write(b"", crash_points)?;
                 let upper = root::stands(self.own, "etc").map_err(io::Error::from);
                 let layered = upper.and_then(|upper| {
@@ -334,7 +334,7 @@ impl List<'_> {
             true => volumes::set_aside(point, &etc, self.own, attached)?,
             false => point,
         };
-        volumes::check(point.fd.as_fd(), etc.foreign || point.foreign)?;
+        volumes::check("/etc", point.fd.as_fd(), etc.foreign || point.foreign)?;
         let mounted = sys::attach(self.mount.as_fd(), point.fd.as_fd());
         mounted.map_err(inside("mount /etc/ld.so.preload"))?;
         attached.0.push(Step::Attached(self.mount));

@@ -3,7 +3,7 @@
 
 use super::changes::{Attached, Step};
 use super::root::{self, ContainerRoot};
-use super::{InjectError, inside};
+use super::{InjectError, inside, volumes};
 use gpuslice_host::base::sys;
 use nix::errno::Errno;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Mounts the page, unless it is mounted already. A container without a /proc needs none.
 ///
 /// # Errors
-/// When the container's /proc is not the kernel's, or the page cannot be mounted.
+/// When the container's /proc is not the kernel's or is shared with the host, or the page cannot be
+/// mounted.
 pub(super) fn attach(
     root: &ContainerRoot,
     page: OwnedFd,
@@ -39,6 +40,8 @@ pub(super) fn attach(
     if root::same(place.as_fd(), page.as_fd()).map_err(failed())? {
         return Ok(());
     }
+    // The container's /proc may be the host's, by a volume.
+    volumes::check("/proc", place.as_fd(), true)?;
     let mounted: io::Result<()> = sys::attach(page.as_fd(), place.as_fd());
     mounted.map_err(failed())?;
     attached.0.push(Step::Attached(page));

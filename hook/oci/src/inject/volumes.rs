@@ -38,13 +38,18 @@ pub(super) fn set_aside(
 }
 
 /// Checks that a mount on a file or folder of a volume stays in the container: if the container
-/// shares the mounts of the volume with the host, the host's programs would get the list as well.
+/// shares the mounts of the volume with the host, the host's programs would see it as well. `name`:
+/// the volume's place, for the error.
 ///
 /// # Errors
 /// [`InjectError::Shared`] if the volume's mounts are shared.
-pub(super) fn check(place: BorrowedFd<'_>, is_volume: bool) -> Result<(), InjectError> {
-    match is_volume && is_in_peer_group(place).map_err(inside("look at the mount of /etc"))? {
-        true => Err(InjectError::Shared),
+pub(super) fn check(
+    name: &'static str,
+    place: BorrowedFd<'_>,
+    is_volume: bool,
+) -> Result<(), InjectError> {
+    match is_volume && is_in_peer_group(place).map_err(inside("look at the mounts"))? {
+        true => Err(InjectError::Shared(name)),
         false => Ok(()),
     }
 }

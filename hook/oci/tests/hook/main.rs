@@ -24,6 +24,7 @@ mod images;
 mod inject;
 mod namespaces;
 mod page_cache;
+mod pages;
 mod pod_limit;
 mod resized;
 mod seal;
