@@ -158,6 +158,12 @@ def consistent(made):
                 enters = container["command"][:2] == ["/usr/bin/gpuslice-node", "on-host"] or container["name"] == "cleanup"
                 assert container["securityContext"].get("privileged", False) == enters, container
                 assert not enters or not container.get("volumeMounts"), container
+                # The NRI plugin writes the events of containers that run without their slice.
+                mounts = {mount["mountPath"]: mount for mount in container.get("volumeMounts", [])}
+                log = mounts.get("/host/var/log/gpuslice", {"readOnly": True})
+                path = volumes.get(log.get("name"), {}).get("hostPath", {}).get("path")
+                writes = path == "/var/log/gpuslice" and not log.get("readOnly")
+                assert writes == (container["name"] == "nri"), container
             assert used <= set(volumes), (used, volumes)
             assert volumes["settings"]["configMap"]["name"] in {name for kind, name in names if kind == "ConfigMap"}
     return True
