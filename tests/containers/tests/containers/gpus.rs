@@ -5,7 +5,7 @@ use gpuslice_containers::engine::Engine;
 use gpuslice_containers::host::{Done, Host};
 use gpuslice_containers::place;
 use gpuslice_containers::ready::ready;
-use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced};
+use gpuslice_containers::slice::{GIB, assert_nothing_left, assert_sliced, assert_unsliced};
 use gpuslice_containers::spec::Spec;
 use serde_json::json;
 
@@ -60,6 +60,32 @@ fn a_slice_counts_on_the_gpu_that_its_container_is_given_and_on_no_other() {
     for name in ["first", "second", "third", "any"] {
         oci.remove(name);
     }
+    assert_nothing_left(&host);
+}
+
+#[test]
+fn a_container_that_asks_for_nothing_has_the_policys_maximum_of_its_gpu() {
+    if !ready() {
+        return;
+    }
+    let host = Host::with("2xh200");
+    host.list_with_minors("2xh200");
+    host.write(
+        "/etc/gpuslice/config.toml",
+        "[maximum]\ncontainer = \"60GiB\"\n",
+    );
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    let spec = |name: &str| {
+        let mut spec = Spec::new(name);
+        spec.gpus = "2xh200";
+        spec
+    };
+    with_gpu(&oci, &spec("plain"), 1).ok();
+    assert_sliced(&oci, "plain", 60 * GIB);
+    let id = oci.start(&spec("sidecar")).expect("it starts");
+    assert_unsliced(&oci, &id);
+    oci.remove(&id);
+    oci.remove("plain");
     assert_nothing_left(&host);
 }
 
