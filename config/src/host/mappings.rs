@@ -2,14 +2,11 @@
 
 use core::ops::Range;
 
-use crate::words::units::Bytes;
-
-/// Sums up the private memory without a file that a process has mapped in a range of addresses. The
-/// text of its mappings comes piece by piece.
+/// Finds the private anonymous mappings of a process in a range of addresses. The text of its
+/// mappings comes piece by piece.
 #[derive(Debug)]
-pub struct Private {
+pub struct Anonymous {
     range: Range<u64>,
-    bytes: u64,
     field: Field,
     start: u64,
     end: u64,
@@ -29,13 +26,12 @@ enum Field {
     Name,
 }
 
-impl Private {
+impl Anonymous {
     /// Of this range of addresses.
     #[must_use]
-    pub fn of(range: Range<u64>) -> Private {
-        Private {
+    pub fn of(range: Range<u64>) -> Anonymous {
+        Anonymous {
             range,
-            bytes: 0,
             field: Field::Start,
             start: 0,
             end: 0,
@@ -44,10 +40,15 @@ impl Private {
         }
     }
 
-    /// Reads the next piece of the text. True: the mappings that follow lie behind the range.
-    pub fn read(&mut self, text: &[u8]) -> bool {
+    /// Reads the next piece of the text, and calls `found` for the part of each such mapping that lies
+    /// in the range. True: the mappings that follow lie behind the range.
+    pub fn read(&mut self, text: &[u8], found: &mut impl FnMut(Range<u64>)) -> bool {
         for byte in text {
-            self.next(*byte);
+            if *byte == b'\n' {
+                self.end_line(found);
+            } else {
+                self.next(*byte);
+            }
             if self.start >= self.range.end && !matches!(self.field, Field::Start) {
                 return true;
             }
@@ -55,38 +56,19 @@ impl Private {
         false
     }
 
-    /// The memory that was found so far.
-    #[must_use]
-    pub fn bytes(&self) -> Bytes {
-        Bytes::new(self.bytes)
-    }
-
     fn next(&mut self, byte: u8) {
-        let (field, value) = match self.field {
-            Field::Start => (Field::End, &mut self.start),
-            Field::End => (Field::Access, &mut self.end),
-            Field::Inode => (Field::Name, &mut self.inode),
+        let value = match self.field {
+            Field::Start => &mut self.start,
+            Field::End => &mut self.end,
+            Field::Inode => &mut self.inode,
             Field::Access => {
                 self.is_private |= byte == b'p';
-                return self.field = if byte == b' ' {
-                    Field::Offset
-                } else {
-                    Field::Access
-                };
+                return self.skip(byte);
             }
-            Field::Offset if byte == b' ' => return self.field = Field::Device,
-            Field::Device if byte == b' ' => return self.field = Field::Inode,
-            Field::Offset | Field::Device => return,
-            Field::Name => {
-                if byte == b'\n' {
-                    self.end_line();
-                }
-                return;
-            }
+            Field::Offset | Field::Device | Field::Name => return self.skip(byte),
         };
-        match (self.field, byte) {
-            (Field::Inode, b'\n') => self.end_line(),
-            (_, b'-' | b' ') => self.field = field,
+        match byte {
+            b'-' | b' ' => self.skip(b' '),
             // Only whether the inode is 0 matters: its decimal digits are read as hexadecimal ones.
             _ => {
                 let digit = char::from(byte).to_digit(16).unwrap_or(0);
@@ -95,22 +77,34 @@ impl Private {
         }
     }
 
-    fn end_line(&mut self) {
-        if self.inode == 0 && self.is_private {
-            let end = self.end.min(self.range.end);
-            let part = end.saturating_sub(self.start.max(self.range.start));
-            self.bytes = self.bytes.saturating_add(part);
+    /// Goes to the next field at a space.
+    fn skip(&mut self, byte: u8) {
+        if byte == b' ' {
+            self.field = match self.field {
+                Field::Start => Field::End,
+                Field::End => Field::Access,
+                Field::Access => Field::Offset,
+                Field::Offset => Field::Device,
+                Field::Device => Field::Inode,
+                Field::Inode | Field::Name => Field::Name,
+            };
         }
-        *self = Private {
-            bytes: self.bytes,
-            ..Private::of(self.range.clone())
-        };
+    }
+
+    fn end_line(&mut self, found: &mut impl FnMut(Range<u64>)) {
+        let start = self.start.max(self.range.start);
+        let end = self.end.min(self.range.end);
+        if self.inode == 0 && self.is_private && start < end {
+            found(start..end);
+        }
+        *self = Anonymous::of(self.range.clone());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     const MAPS: &[u8] = b"\
 55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0                          [heap]
@@ -122,30 +116,41 @@ mod tests {
 7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                          [stack]
 ";
 
-    fn of(range: Range<u64>, pieces: usize) -> u64 {
-        let mut private = Private::of(range);
-        let _ = MAPS.chunks(pieces).any(|piece| private.read(piece));
-        private.bytes().get()
+    fn of(range: Range<u64>, pieces: usize) -> Vec<Range<u64>> {
+        let mut all = Vec::new();
+        let mut mappings = Anonymous::of(range);
+        let _ = (MAPS.chunks(pieces)).any(|piece| mappings.read(piece, &mut |part| all.push(part)));
+        all
     }
 
     #[test]
-    fn only_private_memory_without_a_file_counts() {
+    fn only_private_memory_without_a_file_is_found() {
         for pieces in [1, 7, 64, MAPS.len()] {
             let all = of(0x7f00_0000_0000..0x7f00_0080_0000, pieces);
-            assert_eq!(all, 0x20_0000, "in pieces of {pieces}");
-            let a_part = of(0x7f00_0008_0000..0x7f00_0048_0000, pieces);
-            assert_eq!(a_part, 0x8_0000 + 0x8_0000);
-            assert_eq!(of(0x7f00_0010_0000..0x7f00_0030_0000, pieces), 0);
-            assert_eq!(of(0x7f00_0060_0000..0x7f00_0070_0000, pieces), 0);
-            assert_eq!(of(0x55d0_c000_1000..0x55d0_c000_3000, pieces), 0x2000);
+            let expected = [
+                0x7f00_0000_0000..0x7f00_0010_0000,
+                0x7f00_0040_0000..0x7f00_0050_0000,
+            ];
+            assert_eq!(all, expected, "in pieces of {pieces}");
+            let parts = of(0x7f00_0008_0000..0x7f00_0048_0000, pieces);
+            let expected = [
+                0x7f00_0008_0000..0x7f00_0010_0000,
+                0x7f00_0040_0000..0x7f00_0048_0000,
+            ];
+            assert_eq!(parts, expected);
+            assert_eq!(of(0x7f00_0010_0000..0x7f00_0030_0000, pieces), []);
+            assert_eq!(of(0x7f00_0060_0000..0x7f00_0070_0000, pieces), []);
+            let heap = 0x55d0_c000_1000..0x55d0_c000_3000;
+            assert_eq!(of(heap.clone(), pieces), [heap]);
         }
     }
 
     #[test]
     fn the_rest_is_not_read() {
-        let mut private = Private::of(0x55d0_c000_0000..0x55d0_c002_1000);
-        assert!(private.read(MAPS));
-        assert_eq!(private.bytes().get(), 0x2_1000);
+        let mut mappings = Anonymous::of(0x55d0_c000_0000..0x55d0_c002_1000);
+        let mut count = 0;
+        assert!(mappings.read(MAPS, &mut |_| count += 1));
+        assert_eq!(count, 1);
     }
 
     #[test]
@@ -157,8 +162,7 @@ mod tests {
             b"zzz zz p zz 0 \n",
             &[0xff; 300],
         ] {
-            let mut private = Private::of(0..u64::MAX);
-            private.read(text);
+            Anonymous::of(0..u64::MAX).read(text, &mut |part| assert!(!part.is_empty()));
         }
     }
 }

@@ -4,7 +4,11 @@
 //! function that opened it. `gpuslice_config::sys` alone enters the kernel.
 
 use core::ffi::CStr;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+
+use gpuslice_config::words::units::Bytes;
 
 mod file;
 pub(crate) mod file_calls;
@@ -64,6 +68,18 @@ pub(crate) const fn nanoseconds(duration: Duration) -> u64 {
 
 /// The page size, from the auxiliary vector that the kernel passes to the program.
 pub(crate) fn page_size() -> u64 {
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    match KNOWN.load(Ordering::Relaxed) {
+        0 => {
+            let size = ask_page_size();
+            KNOWN.store(size.unwrap_or(0), Ordering::Relaxed);
+            size.unwrap_or(gpuslice_config::host::cgroup::PAGE)
+        }
+        size => size,
+    }
+}
+
+fn ask_page_size() -> Option<u64> {
     let mut auxiliary = [0u8; 512];
     let file = File::open(c"/proc/self/auxv");
     let read = file
@@ -75,11 +91,31 @@ pub(crate) fn page_size() -> u64 {
             .first_chunk()
             .map_or(0, |word| u64::from_ne_bytes(*word))
     };
-    let size = pairs.iter().find_map(|pair| {
+    pairs.iter().find_map(|pair| {
         let (name, value) = pair.split_at(8);
         (word(name) == libc::AT_PAGESZ).then(|| word(value))
-    });
-    size.unwrap_or(gpuslice_config::host::cgroup::PAGE)
+    })
+}
+
+/// The part of a mapped range that is in memory. Its ends are those of pages.
+pub(crate) fn resident(range: Range<u64>) -> Bytes {
+    let page = page_size();
+    let mut pages = 0u64;
+    let mut from = range.start;
+    while from < range.end {
+        let mut present = [0u8; 1024];
+        let most = page.saturating_mul(present.len() as u64);
+        let length = range.end.saturating_sub(from).min(most);
+        let arguments = [from, length, present.as_mut_ptr() as u64, 0, 0, 0];
+        let arguments = arguments.map(|argument| usize::try_from(argument).unwrap_or(0));
+        // SAFETY: the kernel writes a byte for each page of the range, which has as many at most.
+        if unsafe { syscall(libc::SYS_mincore, arguments) }.is_ok() {
+            let there = present.iter().filter(|byte| **byte & 1 != 0).count();
+            pages = pages.saturating_add(there as u64);
+        }
+        from = from.saturating_add(length);
+    }
+    Bytes::new(pages.saturating_mul(page))
 }
 
 /// The path `/proc/PID/…`. None: it does not fit with its NUL.
@@ -113,6 +149,22 @@ pub(crate) fn pid() -> u64 {
 /// This thread's id.
 pub(crate) fn tid() -> u64 {
     u64::from(gpuslice_config::sys::gettid())
+}
+
+/// The address of this thread's control block, which no other living thread has.
+pub(crate) fn thread_pointer() -> u64 {
+    let pointer: u64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the ABI's first word of the control block is the block's own address.
+    unsafe {
+        core::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads the register that holds the address.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem));
+    }
+    pointer
 }
 
 /// Sleeps for about 70 µs. A mere yield would wait for a full time slice of each other thread on

@@ -94,6 +94,7 @@ int cuGraphInstantiateWithParams(void **executable, void *graph, struct instanti
 int cuGraphAddMemAllocNode(void **node, void *graph, const void *after, size_t count, struct graph_allocation *wanted);
 int cuGraphAddMemFreeNode(void **node, void *graph, const void *after, size_t count, word memory);
 int cuGraphLaunch(void *executable, void *stream);
+int cuGraphLaunch_ptsz(void *executable, void *stream);
 int cuGraphExecDestroy(void *executable);
 int cuDeviceGraphMemTrim(int device);
 int cuMemCreate(word *handle, size_t bytes, const struct physical_properties *properties, word flags);

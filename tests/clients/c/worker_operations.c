@@ -437,6 +437,8 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         return steps(n[0], n[1], words);
     if (IS("launch"))
         return cuGraphLaunch((void *)(uintptr_t)things[n[0] % THINGS].at, NULL);
+    if (IS("launch-ptsz"))
+        return cuGraphLaunch_ptsz((void *)(uintptr_t)things[n[0] % THINGS].at, NULL);
     if (IS("launch-on"))
         return cuGraphLaunch((void *)(uintptr_t)things[n[0] % THINGS].at, (void *)(uintptr_t)things[n[1] % THINGS].at);
     if (IS("trim-graphs"))
@@ -528,13 +530,14 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuIpcOpenMemHandle_v2(&at, ipc, 1);
         return keep(n[0], IMPORT, at, 0, code);
     }
-    if (IS("host") || IS("shared-host")) {
+    if (IS("host") || IS("shared-host") || IS("untouched-host")) {
         /* Allocates host memory that the driver does not know. */
-        int kind = IS("host") ? MAP_PRIVATE : MAP_SHARED;
+        int kind = (IS("shared-host") ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE;
         void *place = mmap(NULL, n[1], PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
         if (place == MAP_FAILED)
             return -1;
-        memset(place, 1, n[1]);
+        if (!IS("untouched-host"))
+            memset(place, 1, n[1]);
         return keep(n[0], HOST, (word)(uintptr_t)place, n[1], 0);
     }
     if (IS("pin")) {

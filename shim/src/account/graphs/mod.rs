@@ -52,11 +52,11 @@ impl Reservable for Graphs {
     }
 }
 
-/// The graphs of a device, as one of them sees them that still maps its memory: what it needs is
-/// in use by itself.
-struct Mapped<'a>(&'a Graphs);
+/// The graphs of a device, for the claim of one that is launched again. The memory that it needs is
+/// reported as used, because the graph still maps it.
+struct Relaunch<'a>(&'a Graphs);
 
-impl Reservable for Mapped<'_> {
+impl Reservable for Relaunch<'_> {
     fn reserved(&self) -> Option<Bytes> {
         self.0.reserved()
     }
@@ -90,13 +90,13 @@ impl Graphs {
         self.known.reserve()
     }
 
-    /// Claims the memory that the driver may have to add before a graph can run. `is_mapped`: the
-    /// graph has run, and has kept its memory since.
-    pub(crate) fn claim_launch(&self, need: Bytes, is_mapped: bool) -> Result<Grant, ()> {
+    /// Claims the memory that the driver may have to add before a graph can run. `is_relaunch`:
+    /// the graph has run in the same stream before, so its memory is there unless it was trimmed.
+    pub(crate) fn claim_launch(&self, need: Bytes, is_relaunch: bool) -> Result<Grant, ()> {
         let reserve = self.reserve();
         let ask = |ask: fn(&Account, Bytes, Bytes) -> Outcome| {
-            let idle = match is_mapped {
-                true => reserve.count_on(need, &Mapped(self)),
+            let idle = match is_relaunch {
+                true => reserve.count_on(need, &Relaunch(self)),
                 false => reserve.count_on(need, self),
             };
             let lacking = need.minus(idle);
@@ -153,6 +153,13 @@ impl Graphs {
     /// memory is recorded whatever the limit.
     pub(crate) fn launched(&self, given: Grant) {
         self.reserve().end(given, Growth::Kept, self);
+    }
+
+    /// Like `launched`. True: the driver has reserved more memory than was claimed.
+    pub(crate) fn launched_beyond(&self, given: Grant) -> bool {
+        let before = self.reserve().held();
+        self.launched(given);
+        self.reserve().held() > before.plus(given.claimed)
     }
 }
 

@@ -131,7 +131,7 @@ unsafe fn with_params_in(
     // SAFETY: `code` is the result for these arguments; without success nothing was written.
     let made = unsafe { instantiated(call.copy, code, exec, graph) };
     if let (Some(made), Some(stream)) = (made, stream) {
-        launched(made, line(meant(stream)));
+        remember_launch(call.copy, made, meant(stream));
     }
     code
 }
@@ -141,11 +141,11 @@ const UPLOAD: u64 = 2;
 
 /// Claims memory on each device that needs it, beginning with this number, and calls the driver if
 /// all have room. It calls itself once for each device, so that the claims need no list.
-/// `is_mapped`: see [`Graphs::claim_launch`].
+/// `is_relaunch`: see [`Graphs::claim_launch`].
 fn pay(
     copy: CopyId,
     number: usize,
-    is_mapped: bool,
+    is_relaunch: bool,
     need: &impl Fn(usize) -> Option<(CudaOrdinal, Bytes)>,
     ask: &impl Fn() -> CUresult,
 ) -> CUresult {
@@ -154,17 +154,32 @@ fn pay(
     };
     let account = account::by_ordinal(copy, ordinal);
     let graphs = account.and_then(|account| Graphs::of_device(account, copy, ordinal));
-    let given = match graphs.map(|graphs| graphs.claim_launch(rounded(bytes.get()), is_mapped)) {
+    let given = match graphs.map(|graphs| graphs.claim_launch(rounded(bytes.get()), is_relaunch)) {
         None => Grant::default(),
         Some(Ok(given)) => given,
         Some(Err(())) => return CUDA_ERROR_OUT_OF_MEMORY,
     };
-    let code = pay(copy, number.saturating_add(1), is_mapped, need, ask);
-    if let Some(graphs) = graphs {
-        // If another device has no room, the driver was not called, and this returns the claim.
-        graphs.launched(given);
+    let code = pay(copy, number.saturating_add(1), is_relaunch, need, ask);
+    // If another device has no room, the driver was not called, and this returns the claim.
+    let is_beyond = graphs.is_some_and(|graphs| graphs.launched_beyond(given));
+    if is_beyond && is_relaunch {
+        forget_launches();
     }
     code
+}
+
+/// Forgets where graphs were launched: their memory is not all there any more, and each claims what it
+/// needs at its next launch. So the launches together exceed the limit by what one of them needs.
+#[cold]
+#[inline(never)]
+fn forget_launches() {
+    if let Some(state) = account::page() {
+        handles::each(state, |space, _, found| {
+            if space == Space::Launched {
+                found.take();
+            }
+        });
+    }
 }
 
 /// Remembers the memory that an executable graph needs. None: no executable graph was made, or it is
@@ -204,30 +219,37 @@ unsafe fn instantiated(
     Some(made)
 }
 
-/// The number of a stream. A thread's default stream has one number, and the legacy one too.
-fn line(stream: CUstream) -> u64 {
+/// The number of a stream: its handle. A default stream has a number for each context, and that of
+/// threads for each thread too.
+fn number(copy: CopyId, stream: CUstream) -> u64 {
     const LEGACY: u64 = 1;
     const PER_THREAD: u64 = 2;
     /// Above the addresses of a process.
-    const THREADS: u64 = 1 << 56;
-    match stream as u64 {
-        0 => LEGACY,
-        PER_THREAD => THREADS | sys::tid(),
-        stream => stream,
-    }
+    const DEFAULT: u64 = 1 << 56;
+    const CONTEXT_AT: u32 = 48;
+    let thread = match stream as u64 {
+        0 | LEGACY => 0,
+        PER_THREAD => sys::thread_pointer(),
+        handle => return handle,
+    };
+    let context = account::page().map_or(0, |state| account::context(state, copy));
+    DEFAULT | u64::from(context) << CONTEXT_AT | thread
 }
 
-/// Remembers on which stream an executable graph was launched. A program cannot launch it twice at
-/// once.
-fn launched(exec: u64, line: u64) {
+/// Remembers in which stream an executable graph with memory was launched. A program cannot launch it
+/// twice at once.
+fn remember_launch(copy: CopyId, exec: u64, stream: CUstream) {
+    let stream = number(copy, stream);
     match account::find(Space::Launched, exec) {
-        Some(last) if last.payload() == line => {}
+        Some(last) if last.payload() == stream => {}
         Some(last) => {
-            last.replace_payload(line);
+            last.replace_payload(stream);
         }
         None => {
-            if let Some(state) = account::page() {
-                handles::put_payload(state, Space::Launched, exec, line);
+            if account::find(Space::Exec, part(exec, 0)).is_some()
+                && let Some(state) = account::page()
+            {
+                handles::put_payload(state, Space::Launched, exec, stream);
             }
         }
     }
@@ -261,8 +283,8 @@ pub(crate) unsafe fn launch_ptsz(
 }
 
 /// Launches or uploads an executable graph. `meant`: the effective stream. A graph that was last
-/// launched there maps its memory still: the driver shares memory only between the graphs of a
-/// stream. On another stream it may need other memory, since it can run beside them.
+/// launched there still maps its memory: the driver shares memory only between the graphs of a
+/// stream. In another stream it may need other memory, since it can run beside them.
 ///
 /// # Safety
 /// As `instantiate`.
@@ -283,12 +305,11 @@ unsafe fn launch_in(
         let ordinal = charge.context.checked_sub(1)?;
         Some((CudaOrdinal(u32::from(ordinal)), charge.bytes))
     };
-    let line = line(meant);
     let last = account::find(Space::Launched, handle);
-    let is_mapped = last.is_some_and(|last| last.payload() == line);
-    let code = pay(call.copy, 0, is_mapped, &need, &ask);
-    if code == SUCCESS {
-        launched(handle, line);
+    let is_relaunch = last.is_some_and(|last| last.payload() == number(call.copy, meant));
+    let code = pay(call.copy, 0, is_relaunch, &need, &ask);
+    if code == SUCCESS && !is_relaunch {
+        remember_launch(call.copy, handle, meant);
     }
     code
 }

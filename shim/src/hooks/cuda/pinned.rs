@@ -2,14 +2,15 @@
 //! Touches: the ledger, on unified memory; the real function, unless the slice has no room; this
 //! process's list of mappings, when a program registers memory.
 //!
-//! Memory that a program registers exists already. The part that is private and no file's is counted
-//! with the host memory of the slice, so it is not claimed. The rest is in no other count: a process's
-//! own memory does not contain what it shares or what a file holds.
+//! Memory that a program registers exists already. Its private anonymous part is host memory of the
+//! process, which the slice is charged for anyway: only pages that the driver has yet to make resident
+//! need room, until they are. Shared memory and files are not contained in that charge, so they are
+//! charged as pinned.
 
 use core::ffi::{c_uint, c_void};
 use core::ops::Range;
 
-use gpuslice_config::host::mappings::Private;
+use gpuslice_config::host::mappings::Anonymous;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
@@ -45,8 +46,8 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     let Some(account) = counted(call.copy, bytesize.into_u64()) else {
         return ask();
     };
-    let request = pages(0, bytesize.into_u64());
-    pin(&account, request, !pp.is_null(), ask, made, undo)
+    let pages = Pinned::pages(pages(0, bytesize.into_u64()));
+    pin(&account, pages, !pp.is_null(), ask, made, undo)
 }
 
 /// The account that is charged for pinned memory. None: none is.
@@ -97,8 +98,8 @@ pub(crate) unsafe fn host_alloc(
     let Some(account) = counted(call.copy, bytesize.into_u64()) else {
         return ask();
     };
-    let request = pages(0, bytesize.into_u64());
-    pin(&account, request, is_valid, ask, made, undo)
+    let pages = Pinned::pages(pages(0, bytesize.into_u64()));
+    pin(&account, pages, is_valid, ask, made, undo)
 }
 
 /// `cuMemHostRegister` and `cuMemHostRegister_v2`.
@@ -126,40 +127,77 @@ pub(crate) unsafe fn register(
     let Some(account) = counted(call.copy, bytesize.into_u64()) else {
         return ask();
     };
-    let pages = pages(p as u64, bytesize.into_u64());
-    let own = private(pages.clone()).unwrap_or(Bytes::ZERO);
-    let rest = pages.start.saturating_add(own.get())..pages.end;
-    match rest.is_empty() {
-        true => ask(),
-        false => pin(&account, rest, is_valid, ask, made, undo),
-    }
+    let pinned = Pinned::registered(pages(p as u64, bytesize.into_u64()));
+    pin(&account, pinned, is_valid, ask, made, undo)
 }
 
-/// The private memory without a file in a range of this process's addresses. None: the kernel does
-/// not say.
-fn private(range: Range<u64>) -> Option<Bytes> {
-    let maps = File::open(c"/proc/self/maps").ok()?;
-    let mut private = Private::of(range);
-    loop {
-        let mut piece = [0u8; 1024];
-        let piece = maps.read(&mut piece).ok()?;
-        if private.read(piece) || piece.is_empty() {
-            return Some(private.bytes());
+/// The memory that a call pins.
+struct Pinned {
+    /// Charged as pinned until it is released.
+    charged: Bytes,
+    /// Anonymous memory that becomes resident by the call.
+    new: Bytes,
+}
+
+impl Pinned {
+    /// Pages that the driver allocates.
+    fn pages(pages: Range<u64>) -> Pinned {
+        Pinned {
+            charged: length(&pages),
+            new: Bytes::ZERO,
+        }
+    }
+
+    /// Pages of this process. If the kernel does not list its mappings, all are charged.
+    fn registered(pages: Range<u64>) -> Pinned {
+        let (mut anonymous, mut new) = (Bytes::ZERO, Bytes::ZERO);
+        let listed = each_anonymous(pages.clone(), &mut |part| {
+            anonymous = anonymous.plus(length(&part));
+            new = new.plus(length(&part).minus(sys::resident(part)));
+        });
+        match listed {
+            Some(()) => Pinned {
+                charged: length(&pages).minus(anonymous),
+                new,
+            },
+            None => Pinned::pages(pages),
         }
     }
 }
 
-/// Claims and pins memory that fills a range. `is_valid`: whether the driver would accept the
-/// arguments; `undo` unpins memory that the driver has pinned after all.
+fn length(range: &Range<u64>) -> Bytes {
+    Bytes::new(range.end.saturating_sub(range.start))
+}
+
+/// Calls `found` for each part of a range of this process's memory that is private and anonymous.
+/// None: the kernel does not list its mappings.
+fn each_anonymous(range: Range<u64>, found: &mut impl FnMut(Range<u64>)) -> Option<()> {
+    let maps = File::open(c"/proc/self/maps").ok()?;
+    let mut mappings = Anonymous::of(range);
+    loop {
+        let mut piece = [0u8; 2048];
+        let piece = maps.read(&mut piece).ok()?;
+        if mappings.read(piece, found) || piece.is_empty() {
+            return Some(());
+        }
+    }
+}
+
+/// Claims and pins memory. `is_valid`: whether the driver would accept the arguments; `undo` unpins
+/// memory that the driver has pinned after all.
 fn pin(
     account: &Account,
-    range: Range<u64>,
+    pinned: Pinned,
     is_valid: bool,
     ask: impl FnOnce() -> CUresult,
     made: impl FnOnce() -> Option<u64>,
     undo: impl FnOnce(),
 ) -> CUresult {
-    let bytes = Bytes::new(range.end.saturating_sub(range.start));
+    let Pinned { charged, new } = pinned;
+    let bytes = charged.plus(new);
+    if bytes == Bytes::ZERO {
+        return ask();
+    }
     let request = Request {
         bytes,
         claimed: bytes,
@@ -167,12 +205,13 @@ fn pin(
     };
     let is_valid = || is_valid && device::has_context(account.copy);
     let record = || match made() {
-        Some(at) => {
-            let charge = account.charge_here(request.claimed, Kind::Pinned);
+        Some(at) if charged != Bytes::ZERO => {
+            account.release(new, Kind::Pinned);
+            let charge = account.charge_here(charged, Kind::Pinned);
             account.remember(Space::Pinned, at, charge);
             Paid::Kept
         }
-        None => Paid::Released,
+        _ => Paid::Released,
     };
     account.pay(request, is_valid, ask, record, undo)
 }

@@ -60,9 +60,9 @@ KEPT      host memory that the process has freed and glibc's malloc keeps (mallo
 SHMEM     shared memory: tmpfs, memfd, System V
 MAPPED    page cache that it has mapped
 
-Memory that several processes share is divided among them. Pinned memory that is also resident host
-memory is in both columns. \"Everything else\" is the memory that the machine uses outside the
-slices: the kernel, drivers and other programs.
+Memory that several processes share is divided among them. Shared memory and files that a
+program has registered with CUDA are in both columns. \"Everything else\" is the memory that the
+machine uses outside the slices: the kernel, drivers and other programs.
 
 ? is an unknown amount. DEVICE is unknown if the ledger cannot be read. KEPT is unknown with another
 allocator, for another user's process, and for heaps that take too long to walk (all slices share

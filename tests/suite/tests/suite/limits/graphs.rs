@@ -153,6 +153,20 @@ fn a_graph_that_fills_the_slice_is_launched_again_while_it_runs() {
 }
 
 #[test]
+fn a_graph_is_launched_again_in_the_stream_of_its_thread() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must(&format!("steps 0 {CHAIN} +0:{GIB} -0"));
+    for _ in 0..3 {
+        worker.must("launch-ptsz 0");
+    }
+    // The legacy default stream is another.
+    assert_eq!(worker.code("launch 0"), OUT_OF_MEMORY);
+    let held = CONTEXT + GIB;
+    assert_eq!((slice.held(), slice.counted()), (held, held));
+}
+
+#[test]
 fn a_graph_that_may_run_beside_others_needs_room_of_its_own() {
     let slice = Counted::new("rtx3090", CONTEXT + GIB);
     let mut worker = slice.worker();
@@ -181,4 +195,26 @@ fn a_graph_whose_memory_was_trimmed_is_refused_if_it_does_not_fit_any_more() {
     assert_eq!(worker.code("launch 0"), OUT_OF_MEMORY);
     worker.must("free 1");
     worker.must("launch 0");
+}
+
+/// Graphs that shared their memory one after the other run at once. The first that needs more than
+/// there is exceeds the limit, and no other.
+#[test]
+fn graphs_that_lost_their_memory_exceed_the_limit_by_one_of_them() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    for number in 0..4 {
+        worker.must(&format!("stream {}", 8 + number));
+        worker.must(&format!("steps {number} {CHAIN} +0:{GIB} -0"));
+        worker.must(&format!("launch-on {number} {}", 8 + number));
+        worker.must("synchronize");
+    }
+    worker.must("launch-on 3 11");
+    worker.must("launch-on 0 8");
+    for number in 1..3 {
+        let launch = format!("launch-on {number} {}", 8 + number);
+        assert_eq!(worker.code(&launch), OUT_OF_MEMORY);
+    }
+    let held = CONTEXT + 2 * GIB;
+    assert_eq!((slice.held(), slice.counted()), (held, held));
 }

@@ -74,6 +74,19 @@ fn memory_of_a_full_slice_can_be_registered() {
     );
 }
 
+/// The driver makes all pages resident that it registers.
+#[test]
+fn memory_that_was_never_used_can_be_registered_if_it_fits() {
+    let slice = slice(GIB);
+    let mut worker = slice.worker();
+    let counted = slice.counted();
+    worker.must(&format!("untouched-host 0 {}", 2 * GIB));
+    assert_eq!(worker.code("register 1 0"), OUT_OF_MEMORY);
+    worker.must(&format!("untouched-host 2 {}", 256 * MIB));
+    worker.must("register 3 2");
+    assert_eq!(slice.counted(), counted, "it is the process's own memory");
+}
+
 /// A process's own memory does not contain what it shares.
 #[test]
 fn shared_memory_is_counted_once_it_is_registered() {
