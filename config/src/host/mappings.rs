@@ -40,8 +40,8 @@ impl Anonymous {
         }
     }
 
-    /// Reads the next piece of the text, and calls `found` for the part of each such mapping that lies
-    /// in the range. True: the mappings that follow lie behind the range.
+    /// Reads the next piece of the text, and calls `found` for the part of each such mapping that
+    /// lies in the range. True: the mappings that follow lie behind the range.
     pub fn read(&mut self, text: &[u8], found: &mut impl FnMut(Range<u64>)) -> bool {
         for byte in text {
             if *byte == b'\n' {

@@ -5,7 +5,7 @@
 //! Law: a call that makes the driver reserve more memory writes to `held` afterwards. A writer of
 //! `held` has queried the driver since the previous write. So at rest `held` is the reserved
 //! memory. While calls are under way, the reserved memory never exceeds `held` plus their claims,
-//! except by what a call takes that was thought to need nothing (see [`Reservable::used`]).
+//! except where a driver uses memory for a call that was to leave it to another.
 //!
 //! A thread that is cancelled in the driver leaves behind what it has claimed and relied on. Then
 //! too much is reported as held, never too little.
@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::SeqCst;
 pub trait Reservable {
     /// The bytes that the driver has reserved; `None` if it does not report them.
     fn reserved(&self) -> Option<Bytes>;
-    /// The bytes of it that are in use by others than the running call.
+    /// The bytes of it that a call cannot count on, because they are in use.
     fn used(&self) -> Bytes;
     /// The account that is charged for it.
     fn account(&self) -> &impl Account;
@@ -147,11 +147,6 @@ fn stepped(bytes: Bytes) -> Bytes {
 }
 
 impl Reserve {
-    /// The bytes counted in the ledger.
-    pub fn held(&self) -> Bytes {
-        amount(self.held.load(SeqCst))
-    }
-
     /// Reserves for this call as much of `wanted` as is idle, counted in the ledger, and not
     /// assigned to another call. It stays in the ledger until [`Reserve::end`].
     pub fn count_on(&self, wanted: Bytes, driver: &impl Reservable) -> Bytes {

@@ -58,7 +58,7 @@ impl Reservable for Pool {
 }
 
 impl Pool {
-    /// The kind of memory that it is charged as.
+    /// The kind of memory that the pool is charged as.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         self.known.kind()

@@ -190,7 +190,7 @@ pub(crate) fn unsliced() -> Option<&'static LoadedSlice> {
                 .laid
                 .loaded_slice
                 .write(LoadedSlice::new(slice, &[], Mounted::No)))
-            .is_placed(),
+            .publish(),
         )
     };
     loaded.host.or_else(|| HOST.get_or_try_init(usual).ok())
@@ -301,7 +301,7 @@ fn lay_out(
     let loaded_slice = (*laid
         .loaded_slice
         .write(LoadedSlice::new(slice, listed, mounted)))
-    .is_placed();
+    .publish();
     laid.loaded.write(Loaded {
         slice: limits.then_some(loaded_slice),
         unsliced: !limits,

@@ -188,8 +188,8 @@ impl LoadedSlice {
     }
 
     /// Marks the slice as being in its final place, which publishes the ledger.
-    pub(crate) fn is_placed(&'static self) -> &'static LoadedSlice {
-        self.ledger.is_placed();
+    pub(crate) fn publish(&'static self) -> &'static LoadedSlice {
+        self.ledger.publish();
         self
     }
 

@@ -85,8 +85,8 @@ impl SliceLedger {
         }
     }
 
-    /// Publishes the ledger to [`SliceLedger::get`], once `self` is in its final place.
-    pub(crate) fn is_placed(&'static self) {
+    /// Publishes the ledger to [`SliceLedger::get`]. `self` must be at its final address.
+    pub(crate) fn publish(&'static self) {
         if let Some(first) = &self.first {
             self.now
                 .store(core::ptr::from_ref(first).cast_mut(), Ordering::Release);

@@ -81,8 +81,7 @@ const START: u64 = 0xfff << START_AT;
 const KIND_AT: u32 = 41;
 const DEVICE_AT: u32 = 44;
 const CONTEXT_AT: u32 = 50;
-/// The device and the context.
-const OWNER: u64 = 0xfff << DEVICE_AT;
+const DEVICE: u64 = 63 << DEVICE_AT;
 const TIMES_AT: u32 = 56;
 const TIMES: u64 = 63 << TIMES_AT;
 
@@ -218,8 +217,8 @@ pub(crate) fn join(state: &'static ProcessState, address: u64, charge: Charge) -
                 (pack(charge, 1) | SHARED, Put::Kept(Some(unpack(old))))
             }
             LIVE => return Put::NoWord,
-            // The driver has put it beside memory of another context, with which the step ends.
-            _ if (old ^ pack(charge, 1)) & OWNER != 0 => return Put::NoWord,
+            // The step is released when the memory of its own device is.
+            _ if (old ^ pack(charge, 1)) & DEVICE != 0 => return Put::NoWord,
             _ => ((old & !TIMES).wrapping_add(1), Put::Joined),
         };
         let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);

@@ -97,7 +97,8 @@ fn ask_page_size() -> Option<u64> {
     })
 }
 
-/// The part of a mapped range that is in memory. Its ends are those of pages.
+/// The part of a mapped range that is in memory. Its ends are those of pages. What the kernel does
+/// not tell counts as in memory.
 pub(crate) fn resident(range: Range<u64>) -> Bytes {
     let page = page_size();
     let mut pages = 0u64;
@@ -109,10 +110,12 @@ pub(crate) fn resident(range: Range<u64>) -> Bytes {
         let arguments = [from, length, present.as_mut_ptr() as u64, 0, 0, 0];
         let arguments = arguments.map(|argument| usize::try_from(argument).unwrap_or(0));
         // SAFETY: the kernel writes a byte for each page of the range, which has as many at most.
-        if unsafe { syscall(libc::SYS_mincore, arguments) }.is_ok() {
-            let there = present.iter().filter(|byte| **byte & 1 != 0).count();
-            pages = pages.saturating_add(there as u64);
-        }
+        let asked = unsafe { syscall(libc::SYS_mincore, arguments) };
+        let there = present.iter().filter(|byte| **byte & 1 != 0).count();
+        pages = pages.saturating_add(match asked {
+            Ok(_) => there as u64,
+            Err(_) => length.div_ceil(page.max(1)),
+        });
         from = from.saturating_add(length);
     }
     Bytes::new(pages.saturating_mul(page))
@@ -157,12 +160,16 @@ pub(crate) fn thread_pointer() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the ABI's first word of the control block is the block's own address.
     unsafe {
-        core::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly));
+        core::arch::asm!(
+            "mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly)
+        );
     }
     #[cfg(target_arch = "aarch64")]
     // SAFETY: reads the register that holds the address.
     unsafe {
-        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem));
+        core::arch::asm!(
+            "mrs {}, tpidr_el0", out(reg) pointer, options(nostack, preserves_flags, nomem)
+        );
     }
     pointer
 }

@@ -32,6 +32,7 @@ int cuGraphLaunch_ptsz(void *, void *);
 int cuGraphUpload(void *, void *);
 int cuGraphUpload_ptsz(void *, void *);
 int cuGraphExecDestroy(void *);
+int cuCtxSynchronize(void);
 int cuDeviceGraphMemTrim(int);
 int cuStreamCreate(void **, unsigned);
 int cuStreamBeginCapture_v2(void *, int);
@@ -92,10 +93,13 @@ int main(int count, char **words) {
     /* The 3 MiB of the first launch have not been freed. */
     says("again", cuGraphLaunch(exec[1], NULL));
     cuMemFree_v2(three);
+    cuCtxSynchronize();
     says("cuGraphLaunch_ptsz", TWIN(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000)(exec[2], NULL));
+    cuCtxSynchronize();
     says("cuDeviceGraphMemTrim", NAMED(cuDeviceGraphMemTrim, 11040)(0));
     says("cuGraphUpload_ptsz", TWIN(cuGraphUpload_ptsz, "cuGraphUpload", 11010)(exec[3], NULL));
     cuMemFreeAsync(three, NULL);
+    cuCtxSynchronize();
     cuDeviceGraphMemTrim(0);
     says("cuGraphInstantiateWithParams_ptsz",
          TWIN(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000)(&exec[4], whole, &upload));
@@ -109,6 +113,7 @@ int main(int count, char **words) {
     cuStreamEndCapture(stream, &captured);
     exec[0] = executable(captured);
     says("launched", cuGraphLaunch(exec[0], stream));
+    cuCtxSynchronize();
     says("cuDeviceGraphMemTrim", cuDeviceGraphMemTrim(0));
     if (count < 3)
         return 0;
@@ -125,6 +130,7 @@ int main(int count, char **words) {
     printf(" ends %d", cuMemFreeAsync(at, stream) || cuStreamEndCapture(stream, &captured));
     printf(" runs %d", cuGraphLaunch(executable(captured), stream));
     /* Idle memory of graphs does not stand in the way of a graph that needs all memory. */
+    cuCtxSynchronize();
     large = graph();
     allocates(large, most);
     printf(" all %d", cuGraphLaunch(executable(large), NULL));

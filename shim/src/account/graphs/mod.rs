@@ -14,6 +14,8 @@ use crate::account::{self, Account, Outcome};
 use crate::real::abi::{CUdevice, GRAPH_MEM_RESERVED, GRAPH_MEM_USED, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
+use crate::state::handles::{self, Space};
+use crate::state::page::ProcessState;
 use crate::state::reservations::{self, Known, What};
 use gpuslice_config::ledger::stepped;
 
@@ -48,8 +50,44 @@ impl Reservable for Graphs {
     }
 
     fn account(&self) -> &impl ledger::Account {
-        &self.account
+        self
     }
+}
+
+impl ledger::Account for Graphs {
+    fn claim(&self, bytes: Bytes) -> bool {
+        ledger::Account::claim(&self.account, bytes)
+    }
+
+    /// The driver has reserved memory that no launch has claimed.
+    fn record(&self, bytes: Bytes) {
+        ledger::Account::record(&self.account, bytes);
+        forget_launches(self.account.state);
+    }
+
+    fn release(&self, bytes: Bytes) {
+        ledger::Account::release(&self.account, bytes);
+    }
+
+    fn wait(&self) {
+        self.account.wait();
+    }
+
+    fn clock(&self) -> u64 {
+        self.account.clock()
+    }
+}
+
+/// Forgets where graphs were launched: one of them did not have its memory any more. Each claims what
+/// it needs at its next launch, so the excess does not add up from launch to launch.
+#[cold]
+#[inline(never)]
+fn forget_launches(state: &'static ProcessState) {
+    handles::each(state, |space, _, found| {
+        if space == Space::Launched {
+            found.take();
+        }
+    });
 }
 
 /// The graphs of a device, for the claim of one that is launched again. The memory that it needs is
@@ -91,11 +129,16 @@ impl Graphs {
     }
 
     /// Claims the memory that the driver may have to add before a graph can run. `is_relaunch`:
-    /// the graph has run in the same stream before, so its memory is there unless it was trimmed.
-    pub(crate) fn claim_launch(&self, need: Bytes, is_relaunch: bool) -> Result<Grant, ()> {
+    /// whether the graph has run in the same stream before, and so has its memory unless it was
+    /// trimmed. That is asked for each attempt.
+    pub(crate) fn claim_launch(
+        &self,
+        need: Bytes,
+        is_relaunch: &impl Fn() -> bool,
+    ) -> Result<Grant, ()> {
         let reserve = self.reserve();
         let ask = |ask: fn(&Account, Bytes, Bytes) -> Outcome| {
-            let idle = match is_relaunch {
+            let idle = match is_relaunch() {
                 true => reserve.count_on(need, &Relaunch(self)),
                 false => reserve.count_on(need, self),
             };
@@ -153,13 +196,6 @@ impl Graphs {
     /// memory is recorded whatever the limit.
     pub(crate) fn launched(&self, given: Grant) {
         self.reserve().end(given, Growth::Kept, self);
-    }
-
-    /// Like `launched`. True: the driver has reserved more memory than was claimed.
-    pub(crate) fn launched_beyond(&self, given: Grant) -> bool {
-        let before = self.reserve().held();
-        self.launched(given);
-        self.reserve().held() > before.plus(given.claimed)
     }
 }
 

@@ -125,13 +125,13 @@ unsafe fn with_params_in(
         None => ask(),
         Some(needs) => {
             let need = |number| needs.devices().nth(number);
-            pay(call.copy, 0, false, &need, &ask)
+            pay(call.copy, 0, &|| false, &need, &ask)
         }
     };
     // SAFETY: `code` is the result for these arguments; without success nothing was written.
     let made = unsafe { instantiated(call.copy, code, exec, graph) };
     if let (Some(made), Some(stream)) = (made, stream) {
-        remember_launch(call.copy, made, meant(stream));
+        remember_launch(made, number(call.copy, meant(stream)));
     }
     code
 }
@@ -145,7 +145,7 @@ const UPLOAD: u64 = 2;
 fn pay(
     copy: CopyId,
     number: usize,
-    is_relaunch: bool,
+    is_relaunch: &impl Fn() -> bool,
     need: &impl Fn(usize) -> Option<(CudaOrdinal, Bytes)>,
     ask: &impl Fn() -> CUresult,
 ) -> CUresult {
@@ -161,25 +161,10 @@ fn pay(
     };
     let code = pay(copy, number.saturating_add(1), is_relaunch, need, ask);
     // If another device has no room, the driver was not called, and this returns the claim.
-    let is_beyond = graphs.is_some_and(|graphs| graphs.launched_beyond(given));
-    if is_beyond && is_relaunch {
-        forget_launches();
+    if let Some(graphs) = graphs {
+        graphs.launched(given);
     }
     code
-}
-
-/// Forgets where graphs were launched: their memory is not all there any more, and each claims what it
-/// needs at its next launch. So the launches together exceed the limit by what one of them needs.
-#[cold]
-#[inline(never)]
-fn forget_launches() {
-    if let Some(state) = account::page() {
-        handles::each(state, |space, _, found| {
-            if space == Space::Launched {
-                found.take();
-            }
-        });
-    }
 }
 
 /// Remembers the memory that an executable graph needs. None: no executable graph was made, or it is
@@ -236,10 +221,9 @@ fn number(copy: CopyId, stream: CUstream) -> u64 {
     DEFAULT | u64::from(context) << CONTEXT_AT | thread
 }
 
-/// Remembers in which stream an executable graph with memory was launched. A program cannot launch it
-/// twice at once.
-fn remember_launch(copy: CopyId, exec: u64, stream: CUstream) {
-    let stream = number(copy, stream);
+/// Remembers the stream in which an executable graph with memory was launched, by its number. A
+/// program cannot launch the graph twice at once.
+fn remember_launch(exec: u64, stream: u64) {
     match account::find(Space::Launched, exec) {
         Some(last) if last.payload() == stream => {}
         Some(last) => {
@@ -305,11 +289,14 @@ unsafe fn launch_in(
         let ordinal = charge.context.checked_sub(1)?;
         Some((CudaOrdinal(u32::from(ordinal)), charge.bytes))
     };
-    let last = account::find(Space::Launched, handle);
-    let is_relaunch = last.is_some_and(|last| last.payload() == number(call.copy, meant));
-    let code = pay(call.copy, 0, is_relaunch, &need, &ask);
-    if code == SUCCESS && !is_relaunch {
-        remember_launch(call.copy, handle, meant);
+    let stream = number(call.copy, meant);
+    let is_relaunch = || {
+        let last = account::find(Space::Launched, handle);
+        last.is_some_and(|last| last.payload() == stream)
+    };
+    let code = pay(call.copy, 0, &is_relaunch, &need, &ask);
+    if code == SUCCESS {
+        remember_launch(handle, stream);
     }
     code
 }

@@ -3,9 +3,8 @@
 //! process's list of mappings, when a program registers memory.
 //!
 //! Memory that a program registers exists already. Its private anonymous part is host memory of the
-//! process, which the slice is charged for anyway: only pages that the driver has yet to make resident
-//! need room, until they are. Shared memory and files are not contained in that charge, so they are
-//! charged as pinned.
+//! process, for which the slice is charged anyway. Only the pages that the driver makes resident need
+//! room, until they are. Shared memory and files are charged as pinned.
 
 use core::ffi::{c_uint, c_void};
 use core::ops::Range;
@@ -198,15 +197,22 @@ fn pin(
     if bytes == Bytes::ZERO {
         return ask();
     }
+    // Pinned memory is taken to be in the charge of the slice's cgroup already. New pages are not.
+    let kind = match charged == Bytes::ZERO {
+        true => Kind::Linear,
+        false => Kind::Pinned,
+    };
     let request = Request {
         bytes,
         claimed: bytes,
-        kind: Kind::Pinned,
+        kind,
     };
     let is_valid = || is_valid && device::has_context(account.copy);
     let record = || match made() {
         Some(at) if charged != Bytes::ZERO => {
-            account.release(new, Kind::Pinned);
+            if new != Bytes::ZERO {
+                account.release(new, Kind::Pinned);
+            }
             let charge = account.charge_here(charged, Kind::Pinned);
             account.remember(Space::Pinned, at, charge);
             Paid::Kept

@@ -27,10 +27,10 @@ struct SysInfo {
     mem_unit: u32,
 }
 
-/// `sysinfo`.
+/// `sysinfo`: reports the slice's memory.
 ///
 /// # Safety
-/// As `open`.
+/// The caller guarantees the libc function's contract.
 pub(crate) unsafe fn sysinfo(call: Call<Sysinfo>, info: *mut c_void) -> c_int {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(info) };

@@ -205,7 +205,8 @@ unsafe fn extent(desc: *const cl_image_desc) -> Option<[usize; 3]> {
 /// The size of a texel, or a lower bound of it. 0: OpenCL has no such format, and the driver refuses
 /// it with a code of its own.
 fn texel(format: cl_image_format) -> u64 {
-    // From CL_R to CL_ABGR, and from CL_SNORM_INT8 on; extensions have added types behind them.
+    // Orders run from CL_R to CL_ABGR. Types begin with CL_SNORM_INT8; the range has room for those of
+    // extensions.
     let is_known =
         matches!(format.order, 0x10B0..=0x10C3) && matches!(format.data_type, 0x10D0..=0x10EF);
     if !is_known {

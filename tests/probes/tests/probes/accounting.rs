@@ -290,7 +290,7 @@ fn ipc_memory_is_its_exporters_then_its_importers() {
 }
 
 #[test]
-fn an_array_takes_what_the_driver_says_that_it_needs() {
+fn an_array_takes_the_size_of_its_texels() {
     let expected = rows(&[
         ("cuArrayCreate_v2 0", 16),
         ("cuArray3DCreate_v2 0", 34),

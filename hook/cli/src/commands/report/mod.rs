@@ -61,7 +61,7 @@ SHMEM     shared memory: tmpfs, memfd, System V
 MAPPED    page cache that it has mapped
 
 Memory that several processes share is divided among them. Shared memory and files that a
-program has registered with CUDA are in both columns. \"Everything else\" is the memory that the
+program has registered with CUDA are in DEVICE, too. \"Everything else\" is the memory that the
 machine uses outside the slices: the kernel, drivers and other programs.
 
 ? is an unknown amount. DEVICE is unknown if the ledger cannot be read. KEPT is unknown with another

@@ -216,7 +216,7 @@ fn who_has_nothing_to_give_is_asked_less_and_less_often() {
 }
 
 #[test]
-fn a_host_that_has_no_more_asks_for_the_cache_of_an_empty_slice() {
+fn a_host_without_free_memory_makes_an_empty_slice_release_its_cache() {
     let uuid = "GPU-b10aaaaa-4444-4555-8666-777788880000";
     let keys = json!({
         "devices": [{"uuid": uuid, "memory": 40 * GIB, "integrated": true}],

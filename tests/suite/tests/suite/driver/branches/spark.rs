@@ -22,7 +22,7 @@ fn bare(machine: &Machine) -> Worker {
 }
 
 #[test]
-fn without_the_library_nvml_answers_as_the_record_has_it() {
+fn without_the_library_nvml_returns_the_recorded_answers() {
     for branch in ["", "@580", "@615"] {
         let machine = Machine::new(&format!("gb10{branch}"));
         let answer = bare(&machine).ask("nvml");
