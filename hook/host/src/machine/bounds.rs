@@ -18,15 +18,16 @@ impl Policy {
         smaller(self.maximum.namespace, self.of(namespace).namespace)
     }
 
-    /// The memory that a container has of each GPU if it requests nothing: the default, or all that
-    /// it, or its namespace, may have. `None`: no limit.
+    /// The most that a container may have of each GPU if it requests nothing: the default, lowered to
+    /// what it and its namespace may have. `None`: no limit.
     #[must_use]
     pub fn unrequested(&self, namespace: Option<&str>) -> Option<Bytes> {
-        let most = self.container_maximum(namespace);
-        match &self.default {
-            Some(default) => smaller(Some(default.memory), most),
-            None => smaller(most, self.namespace_maximum(namespace)),
-        }
+        let default = self.default.as_ref().map(|default| default.memory);
+        let most = smaller(
+            self.container_maximum(namespace),
+            self.namespace_maximum(namespace),
+        );
+        smaller(default, most)
     }
 
     /// Whether the policy has a maximum, at least for one namespace.

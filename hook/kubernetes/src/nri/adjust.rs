@@ -103,13 +103,18 @@ fn has_gpu(container: &Container) -> bool {
     let devices = container.linux.iter().flat_map(|linux| &linux.devices);
     let mut nodes = devices.map(|device| device.path.as_str());
     let mut names = container.cdi_devices.iter().map(|device| &device.name);
-    let mut wanted = container
-        .env
-        .iter()
-        .filter_map(|variable| variable.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
+    let variables = || container.env.iter().map(String::as_str);
+    let wanted = || variables().filter_map(|set| set.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
+    // Images from before that variable get all GPUs of NVIDIA's legacy hook.
+    let is_of_old_cuda = || {
+        let value = |name| variables().find_map(|set| set.strip_prefix(name));
+        let sets = |name| value(name).is_some_and(|value| !value.is_empty());
+        wanted().next().is_none() && sets("CUDA_VERSION=") && !sets("NVIDIA_REQUIRE_CUDA=")
+    };
     nodes.any(|path| path.starts_with("/dev/nvidia"))
         || names.any(|name| name.contains("nvidia.com/"))
-        || wanted.any(|value| !matches!(value.trim(), "" | "void" | "none"))
+        || wanted().any(|value| !matches!(value.trim(), "" | "void" | "none"))
+        || is_of_old_cuda()
 }
 
 #[cfg(test)]

@@ -123,6 +123,11 @@ fn a_policy_for_all_containers_reaches_those_with_a_gpu_and_no_others() {
             env: vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()],
             ..container()
         },
+        // An image from before that variable.
+        Container {
+            env: vec!["CUDA_VERSION=9.0".to_owned()],
+            ..container()
+        },
     ];
     for policy in [
         "[default]\nmemory = \"4GiB\"",
@@ -135,11 +140,16 @@ fn a_policy_for_all_containers_reaches_those_with_a_gpu_and_no_others() {
                 "{policy}: {container:?}"
             );
         }
-        let void = Container {
-            env: vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()],
-            ..container()
-        };
-        assert_eq!(with(policy, &none, &void), None);
+        for variable in [
+            "NVIDIA_VISIBLE_DEVICES=void",
+            "NVIDIA_REQUIRE_CUDA=cuda>=9.0",
+        ] {
+            let void = Container {
+                env: vec!["CUDA_VERSION=9.0".to_owned(), variable.to_owned()],
+                ..container()
+            };
+            assert_eq!(with(policy, &none, &void), None);
+        }
         assert_eq!(with(policy, &none, &container()), None);
     }
     assert_eq!(with("", &none, &gpus[0]), None);

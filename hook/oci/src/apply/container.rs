@@ -77,7 +77,8 @@ pub(crate) fn is_out_of_reach(spec: &Spec) -> anyhow::Result<()> {
         return Ok(());
     }
     let own = "/proc/self/exe";
-    let facts = nix::sys::statvfs::statvfs(own).with_context(|| format!("cannot look at {own}"))?;
+    let facts = nix::sys::statvfs::statvfs(own)
+        .with_context(|| format!("cannot examine the file system of {own}"))?;
     match facts.flags().contains(FsFlags::ST_RDONLY) {
         true => Ok(()),
         false => bail!(

@@ -39,13 +39,23 @@ impl Foreign {
         who: &Identity,
         visible: Option<&[DeviceUuid]>,
     ) -> Result<Foreign, DialectError> {
-        let translated = dialects::read(&Given {
-            dialects: given.policy.dialects,
-            annotations,
-            env: given.spec.env(),
-            name: who.name.as_deref(),
-            visible,
-        });
+        let read = |visible| {
+            dialects::read(&Given {
+                dialects: given.policy.dialects,
+                annotations,
+                env: given.spec.env(),
+                name: who.name.as_deref(),
+                visible,
+            })
+        };
+        let has_none = visible.is_some_and(<[_]>::is_empty);
+        // Without a list of GPUs none is known.
+        let known = visible.filter(|_| !given.devices.devices.is_empty());
+        let translated = match read(known) {
+            // A container without a GPU has no share.
+            Err(DialectError::WhichShare(_)) if has_none => read(visible),
+            translated => translated,
+        };
         translated.map(Foreign)
     }
 

@@ -91,8 +91,9 @@ impl<'a> Others<'a> {
     }
 
     /// Limits them as the policy limits a container without a request: adds budgets to `each`.
-    /// Returns the limit on GPUs of which it is not known whether the container has them, and a note.
-    /// `memory`: what the policy gives a container without a request. `allowed`: whether the policy
+    /// Returns the limit on GPUs that do not count, and a note: those of which it is not known whether
+    /// the container has them, and all those that only the maximum limits, which grants no memory.
+    /// `memory`: what the policy lets a container without a request have. `allowed`: whether the policy
     /// slices a GPU.
     ///
     /// # Errors
@@ -126,19 +127,22 @@ impl<'a> Others<'a> {
         let is_maximum = policy.default.is_none();
         self.targets
             .retain(|target| !is_maximum || is_bounded(target));
-        if self.targets.is_empty() || !self.are_its_own {
-            let is_limited = !self.targets.is_empty();
-            return Ok((is_limited.then_some(memory), None));
+        if self.targets.is_empty() {
+            return Ok((None, None));
+        }
+        let rule = if is_maximum { "maximum" } else { "default" };
+        let gpus = self.indices();
+        let note = format!("it has the policy's {rule} of {memory} on {gpus}, {why}");
+        let note = self.are_its_own.then_some(note);
+        if is_maximum || !self.are_its_own {
+            return Ok((Some(memory), note));
         }
         each.extend(self.targets.iter().map(|target| DeviceBudget {
             uuid: target.uuid,
             memory,
             integrated: target.device.integrated,
         }));
-        let rule = if is_maximum { "maximum" } else { "default" };
-        let gpus = self.indices();
-        let note = format!("it has the policy's {rule} of {memory} on {gpus}, {why}");
-        Ok((self.is_unrequested.then_some(memory), Some(note)))
+        Ok((self.is_unrequested.then_some(memory), note))
     }
 
     fn indices(&self) -> String {

@@ -74,11 +74,8 @@ fn naming_one_gpu_does_not_evade_the_policy_on_another() {
          without one (annotation gpuslice.io/memory.GPU, or gpuslice.io/memory for all)"
     );
     let plan = given(&[0, 1], MAXIMUM).plan(&[ONE]);
-    let both = [("GPU-1", Bytes::gib(8)), ("GPU-2", Bytes::gib(2))];
-    assert_eq!(
-        sorted(&plan),
-        both.map(|(uuid, memory)| (uuid.to_owned(), memory))
-    );
+    assert_eq!(sorted(&plan), [("GPU-2".to_owned(), Bytes::gib(2))]);
+    assert_eq!(memory_of(&plan), Some(Bytes::gib(8)), "on the others");
     assert_eq!(
         plan.note.unwrap(),
         "it has the policy's maximum of 8.00 GiB on GPU 0, which its request does not name"
@@ -113,11 +110,16 @@ fn containers_of_a_pod_share_sizes_of_gpus_that_one_of_them_is_given() {
     assert!(plan.files[0].text.contains("\"memory\": 8589934592"));
 }
 
+/// The limit on GPUs that the slice does not list.
+fn memory_of(plan: &ContainerPlan) -> Option<Bytes> {
+    slice::parse(plan.files[0].text.as_bytes()).unwrap().memory
+}
+
 #[test]
-fn a_maximum_limits_a_container_that_asks_for_nothing() {
+fn a_maximum_limits_a_container_that_asks_for_nothing_and_counts_nothing() {
     let plan = given(&[0, 1], MAXIMUM).plan(&[]);
-    let both = ["GPU-1", "GPU-2"].map(|uuid| (uuid.to_owned(), Bytes::gib(8)));
-    assert_eq!(sorted(&plan), both);
+    assert_eq!(budgets(&plan), []);
+    assert_eq!(memory_of(&plan), Some(Bytes::gib(8)));
     assert_eq!(
         plan.note.unwrap(),
         "it has the policy's maximum of 8.00 GiB on GPUs 0, 1, because it requests no size"
@@ -129,12 +131,11 @@ fn a_maximum_limits_a_container_that_asks_for_nothing() {
         "[maximum]\ncontainer = \"8GiB\"\n[namespaces.team]\nnamespace = \"2GiB\"",
     ] {
         let plan = given(&[1], policy).plan(POD);
-        assert_eq!(
-            budgets(&plan),
-            [("GPU-2".to_owned(), Bytes::gib(2))],
-            "{policy}"
-        );
+        assert_eq!(memory_of(&plan), Some(Bytes::gib(2)), "{policy}");
     }
+    let default = "[default]\nmemory = \"4GiB\"\n[maximum]\nnamespace = \"2GiB\"";
+    let plan = given(&[1], default).plan(POD);
+    assert_eq!(budgets(&plan), [("GPU-2".to_owned(), Bytes::gib(2))]);
     let elsewhere = given(&[1], "[namespaces.other]\ncontainer = \"2GiB\"").decide(POD);
     assert_eq!(elsewhere, Ok(Decision::Nothing("it asks for no slice")));
     let denied = given(
@@ -172,22 +173,43 @@ fn a_maximum_leaves_alone_what_it_does_not_bound() {
     );
 }
 
+/// Privileged containers, and those that NVIDIA's legacy hook could give a GPU and does not.
 #[test]
-fn a_maximum_limits_gpus_that_are_not_known_and_counts_those_of_a_hook() {
-    let plan = untold(MAXIMUM).plan(&[]);
-    assert_eq!(budgets(&plan), []);
-    let line = format!("\"memory\": {},\n  \"headroom\"", Bytes::gib(8).get());
-    assert!(plan.files[0].text.contains(&line), "{}", plan.files[0].text);
-    let legacy = Case {
-        hooks: serde_json::json!({"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}),
+fn a_maximum_leaves_alone_what_may_have_no_gpu() {
+    let unknown = Ok(Decision::Nothing(
+        "its configuration does not say that it has a GPU",
+    ));
+    assert_eq!(untold(MAXIMUM).decide(&[]), unknown);
+    let every = serde_json::json!({"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0});
+    let privileged = Case {
+        linux: serde_json::json!({
+            "devices": [every],
+            "resources": {"devices": [{"allow": true, "access": "rwm"}]},
+        }),
         ..untold(MAXIMUM)
     };
-    assert_eq!(legacy.plan(&[]).devices.len(), 2);
-    let sidecar = Case {
-        env: &["A=B"],
-        ..legacy
+    assert_eq!(privileged.decide(&[]), unknown);
+    let legacy = |env: &'static [&'static str]| Case {
+        hooks: serde_json::json!({"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}),
+        env,
+        ..untold(MAXIMUM)
     };
-    assert_eq!(sidecar.plan(&[]).devices, []);
+    for none in [
+        &["A=B"][..],
+        &["NVIDIA_VISIBLE_DEVICES=void", "CUDA_VERSION=12.0"],
+        &["CUDA_VERSION=12.0", "NVIDIA_REQUIRE_CUDA=cuda>=12.0"],
+    ] {
+        assert_eq!(legacy(none).decide(&[]), unknown, "{none:?}");
+    }
+    for all in [
+        &["NVIDIA_VISIBLE_DEVICES=all"][..],
+        &["NVIDIA_VISIBLE_DEVICES=1", "NVIDIA_REQUIRE_CUDA=cuda>=12.0"],
+        &["CUDA_VERSION=12.0"],
+    ] {
+        let plan = legacy(all).plan(&[]);
+        assert_eq!(budgets(&plan), [], "{all:?}");
+        assert_eq!(memory_of(&plan), Some(Bytes::gib(8)), "{all:?}");
+    }
 }
 
 #[test]

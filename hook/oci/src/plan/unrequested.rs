@@ -6,6 +6,7 @@ use crate::plan::foreign::Foreign;
 use crate::request::annotations::SliceRequest;
 use crate::request::dialects::Portion;
 use crate::request::identity::Identity;
+use crate::request::visible_gpus;
 use gpuslice_config::words::device::DeviceUuid;
 
 /// The host has no GPU, or no list of GPUs.
@@ -13,6 +14,10 @@ pub(crate) const NO_GPU: &str = "this host has no GPU";
 
 /// The maximum is no limit on the container's GPUs.
 pub(super) const UNBOUNDED: &str = "the policy's maximum bounds none of its GPUs";
+
+/// A maximum limits only a container that certainly has a GPU. Otherwise it would reach all privileged
+/// containers, and those that could get a GPU and do not.
+const UNKNOWN: &str = "its configuration does not say that it has a GPU";
 
 /// The request that the container is taken to make, or the reason why it gets no slice. `visible`: the
 /// GPUs that the container is given, if they are known.
@@ -24,6 +29,7 @@ pub(super) fn of(
 ) -> Result<SliceRequest, &'static str> {
     let mut request = SliceRequest::default();
     let memory = given.policy.unrequested(who.namespace.as_deref());
+    let is_brought = visible_gpus::are_brought_by_hook(given.spec);
     let has_host_any = !given.devices.devices.is_empty();
     match (&given.policy.default, foreign.ceiling()) {
         (Some(_), _) if !has_host_any => return Err(NO_GPU),
@@ -38,7 +44,9 @@ pub(super) fn of(
         }
         (None, None) if memory.is_none() => return Err("it asks for no slice"),
         (None, None) if visible.is_some_and(<[_]>::is_empty) => return Err("it is given no GPU"),
+        (None, None) if !is_brought && !visible_gpus::has_any(given.spec) => return Err(UNKNOWN),
         (None, None) if !has_host_any => return Err(NO_GPU),
+        (None, None) if !is_brought && visible.is_none() => return Err(UNKNOWN),
         // Every GPU is one that the request does not name.
         (None, None) => {}
     }

@@ -25,11 +25,17 @@ pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
 /// The prefix of the variables that tell NVIDIA's toolkit which limit to set in the driver.
 pub const MEMORY: &str = "NVIDIA_GPU_MEMORY_";
 
+/// The variables by which NVIDIA's legacy hook knows images from before [`VISIBLE`].
+pub(crate) const OLD_CUDA: [&str; 2] = ["CUDA_VERSION=", "NVIDIA_REQUIRE_CUDA="];
+
 /// The variables to read.
-const ENV: [&str; 7] = {
+const ENV: [&str; 9] = {
     let [cuda, priority, oversubscribe, control, mps, toolkit] = table::VARIABLES;
+    let [version, require] = OLD_CUDA;
     [
         VISIBLE,
+        version,
+        require,
         cuda,
         priority,
         oversubscribe,

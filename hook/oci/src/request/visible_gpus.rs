@@ -5,7 +5,7 @@
 //! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
 //! limits the other GPUs, too; only admission does not count them.
 
-use crate::request::spec::{DeviceRule, Hook, Linux, Spec, VISIBLE};
+use crate::request::spec::{DeviceRule, Hook, Linux, OLD_CUDA, Spec, VISIBLE};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::machine::devices::Devices;
 use std::path::Path;
@@ -99,7 +99,11 @@ fn wants_none(spec: &Spec) -> bool {
 
 /// Whether a hook of NVIDIA's brings GPUs that the configuration does not list.
 pub(crate) fn are_brought_by_hook(spec: &Spec) -> bool {
-    let wants_any = || wants_by_mounts(spec) || wanted(spec).any(|value| !is_none(value));
+    let wants_any = || {
+        wants_by_mounts(spec)
+            || wanted(spec).any(|value| !is_none(value))
+            || (wanted(spec).next().is_none() && is_of_old_cuda(spec))
+    };
     hooks(spec).any(|hook| runs_cli(hook) || (is_legacy(&hook.path) && wants_any()))
 }
 
@@ -107,6 +111,20 @@ pub(crate) fn are_brought_by_hook(spec: &Spec) -> bool {
 fn wanted(spec: &Spec) -> impl Iterator<Item = &str> {
     let variables = spec.process.iter().flat_map(|process| &process.env);
     variables.filter_map(|variable| variable.strip_prefix(VISIBLE))
+}
+
+/// Whether the image is one of those from before `NVIDIA_VISIBLE_DEVICES`, which get all GPUs.
+fn is_of_old_cuda(spec: &Spec) -> bool {
+    let sets = |name| {
+        let mut variables = spec.process.iter().flat_map(|process| &process.env);
+        variables.any(|variable| {
+            variable
+                .strip_prefix(name)
+                .is_some_and(|value| !value.is_empty())
+        })
+    };
+    let [version, require] = OLD_CUDA;
+    sets(version) && !sets(require)
 }
 
 fn is_none(wanted: &str) -> bool {

@@ -237,7 +237,7 @@ pub const POLICY: [PolicyKey; 29] = [
         "maximum",
         "container",
         SIZE,
-        "The most that one container may have of each GPU. One that asks for nothing has the default or, without one, this much. Default: all of it.",
+        "The most that one container may have of each GPU, also if it asks for nothing. Default: all of it.",
     ),
     (
         "maximum",

@@ -3,7 +3,8 @@
 //!
 //! Law: annotations request, because whoever creates a pod writes them, or its scheduler does.
 //! Environment variables only lower what is granted otherwise, because images set them, too. With no
-//! other request, a variable lowers the whole GPU, which the container would have without it.
+//! other request, a variable lowers the whole GPU or the policy's maximum, which the container would
+//! have without it.
 //!
 //! Law: a value that is not understood is an error that names its key. What is understood and cannot
 //! be honoured is reported.

@@ -41,7 +41,7 @@ impl Fault {
 }
 
 /// The share of a container, by the variables that HAMi's device plugin sets, and by the GPUs that
-/// the container is given. `None` if no share is of its GPUs, or if it is given no GPU.
+/// the container is given. `None` if no share is of its GPUs.
 ///
 /// The variables choose among the shares of the pod, and then only lower the one chosen.
 pub(super) fn of(
@@ -49,9 +49,6 @@ pub(super) fn of(
     limits: &[(usize, Bytes)],
     visible: Option<&[DeviceUuid]>,
 ) -> Result<Option<Share>, Fault> {
-    if visible.is_some_and(<[_]>::is_empty) {
-        return Ok(None);
-    }
     let entries = list.split(';').filter(|entry| !entry.trim().is_empty());
     let shares: Option<Vec<Share>> = entries.map(share).collect();
     let mut shares = shares.ok_or(Fault::Malformed)?;
