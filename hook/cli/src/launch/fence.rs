@@ -153,8 +153,8 @@ pub(crate) fn raise(
             Ok(Some(leaf))
         }
         Err(NotHeld { why, .. }) if fence.wanted == Fence::Driver => Err(NoDriverFence(why)),
-        Err(NotHeld { why, is_usual }) => {
-            if !is_usual {
+        Err(NotHeld { why, is_expected }) => {
+            if !is_expected {
                 let warning = format!("{why}: the library alone enforces the limit");
                 plan.warnings.push(warning);
             }
@@ -173,15 +173,15 @@ pub(crate) struct Machine {
 /// Why the driver does not hold a limit.
 struct NotHeld {
     why: String,
-    /// Whether that is so on many machines, and no reason to warn.
-    is_usual: bool,
+    /// Whether that is normal on many machines, and no reason to warn.
+    is_expected: bool,
 }
 
 impl NotHeld {
-    fn usual(why: impl ToString) -> NotHeld {
+    fn expected(why: impl ToString) -> NotHeld {
         NotHeld {
             why: why.to_string(),
-            is_usual: true,
+            is_expected: true,
         }
     }
 }
@@ -195,13 +195,13 @@ fn limit(
     machine: &Machine,
 ) -> Result<(Leaf, DriverLimit), NotHeld> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(NotHeld::usual("only root can set the limit of a cgroup"));
+        return Err(NotHeld::expected("only root can set the limit of a cgroup"));
     }
     // The simulated driver holds its limits in cgroups of any kind.
     let needs_dmem = fence.backend == Some(DriverLimit::Dmem) && !machine.is_simulated;
-    let leaf = Leaf::create(private, needs_dmem).map_err(NotHeld::usual)?;
+    let leaf = Leaf::create(private, needs_dmem).map_err(NotHeld::expected)?;
     if leaf.path().len() > LONGEST {
-        return Err(NotHeld::usual("the path of its cgroup is too long"));
+        return Err(NotHeld::expected("the path of its cgroup is too long"));
     }
     let limits: Vec<Limit> = fence
         .devices
@@ -214,17 +214,17 @@ fn limit(
         .collect();
     let unusual = |why: String| NotHeld {
         why,
-        is_usual: false,
+        is_expected: false,
     };
     let answer = limit_probe::ask(leaf.folder(), &limits, Beside::NoneAbove, &machine.vars);
     let answer = answer.map_err(|error| unusual(error.to_string()))?;
     let held = answer.map_err(|error| match &error {
         LimitError::NoLibrary(_) | LimitError::NotThere(_) | LimitError::Above(_) => {
-            NotHeld::usual(&error)
+            NotHeld::expected(&error)
         }
         LimitError::Refused { .. } | LimitError::NotInForce(_) => unusual(error.to_string()),
     })?;
-    leaf.enter().map_err(NotHeld::usual)?;
+    leaf.enter().map_err(NotHeld::expected)?;
     let backend = held.backend.or(fence.backend).unwrap_or(DriverLimit::Misc);
     Ok((leaf, backend))
 }

@@ -31,7 +31,7 @@ pub(crate) type HeadroomsByName = BTreeMap<String, Headrooms>;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HeadroomError {
     /// The user has no home folder.
-    #[error("there is no place to remember headroom: neither XDG_STATE_HOME nor HOME is set")]
+    #[error("cannot store learned headroom: neither XDG_STATE_HOME nor HOME is set")]
     NoPlace,
     /// The file cannot be read or replaced.
     #[error("cannot {verb} {path}, where learned headroom is remembered")]

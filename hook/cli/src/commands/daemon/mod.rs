@@ -205,7 +205,8 @@ fn main(args: &Args) -> anyhow::Result<u8> {
         metrics,
         meminfo,
         guard,
-    } = config::parse(&text).with_context(|| format!("in {}", args.config.display()))?;
+    } = config::parse(&text)
+        .with_context(|| format!("invalid configuration {}", args.config.display()))?;
     // SAFETY: no handler is installed. A client that closes its connection must not end the daemon,
     // nor a child that has ended.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
@@ -355,10 +356,10 @@ pub(crate) struct Parts {
     pub(crate) guards: bool,
 }
 
-/// Returns the processes that a configuration asks for.
+/// Returns which of the daemon's processes a configuration requires.
 ///
 /// # Errors
-/// The fault in the text.
+/// When the text is invalid; the error describes the fault.
 pub(crate) fn parts(text: &str) -> Result<Parts, String> {
     match config::parse(text) {
         Ok(config) => Ok(Parts {

@@ -82,7 +82,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
     // The slice of this process does not apply to a simulated machine that an option names.
     let slice = args.sim.is_none().then(own_slice).flatten();
-    let cards = cards(args.sim.as_deref());
+    let cards = card_statuses(args.sim.as_deref());
     let text = match args.json {
         true => shown::json(&inventory, slice.as_ref(), &cards)?,
         false => shown::table(&inventory, slice.as_ref(), &cards),
@@ -91,9 +91,9 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Returns the GPUs with the slices' share of them. Of a simulated machine that the option names,
-/// they are known if the environment names the folder of its state, and slices run on it.
-fn cards(sim: Option<&str>) -> Vec<CardStatus> {
+/// Returns the GPUs with the slices' share of them. Those of a simulated machine (`sim`) are known if
+/// the environment names the folder of its state, and slices run on it.
+fn card_statuses(sim: Option<&str>) -> Vec<CardStatus> {
     let Some(machine) = sim.map_or(Some(Machine::Real), Machine::named) else {
         return Vec::new();
     };

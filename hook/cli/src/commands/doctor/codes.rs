@@ -187,7 +187,7 @@ codes! {
         "run gpuslice devices --write";
     DevicesMissing = "devices-missing", Warning, "there is no list of GPUs",
         "run gpuslice devices --write, or enable gpuslice-devices.service";
-    OnErrorStart = "on-error-start", Warning, "the policy starts containers without their slice",
+    OnErrorStart = "on-error-start", Warning, "the policy starts annotated containers without their slice if the hook fails",
         "set [on-error] annotated = \"refuse\" in the policy";
     HookNotConfigured = "hook-not-configured", Warning, "an engine does not run the hook",
         "run gpuslice runtime configure --runtime ENGINE";

@@ -64,7 +64,7 @@ impl Observer {
         })
     }
 
-    /// Returns what is charged to the slice beside its device memory.
+    /// Returns what is charged to the slice in addition to its device memory.
     pub(crate) fn charged(&mut self) -> &mut Charged {
         &mut self.charged
     }

@@ -125,7 +125,7 @@ fn a_run_without_a_name_of_its_own_leaves_no_memory() {
 }
 
 #[test]
-fn a_memory_that_cannot_be_read_is_named_and_stops_no_run() {
+fn a_damaged_file_of_headroom_is_named_and_stops_no_run() {
     let home = Home::new();
     let path = home.state.path().join("gpuslice/headroom.json");
     fs::create_dir(path.parent().unwrap()).unwrap();

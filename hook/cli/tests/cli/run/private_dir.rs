@@ -157,7 +157,7 @@ fn run_without_tmpfs(
 }
 
 #[test]
-fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
+fn without_a_tmpfs_a_run_warns_that_nothing_is_counted() {
     let disks = [on_disk(), on_disk()];
     let script = "grep -c ledger $GPUSLICE_CONFIG";
     let mut command = run_without_tmpfs(&disks, "8GiB", script);
@@ -170,7 +170,7 @@ fn where_there_is_no_tmpfs_nothing_is_counted_and_that_is_said() {
 }
 
 #[test]
-fn where_there_is_no_tmpfs_a_run_inside_stays_in_the_slice() {
+fn without_a_tmpfs_a_run_inside_stays_in_the_slice() {
     let disks = [on_disk(), on_disk()];
     let script = "echo $GPUSLICE_CONFIG; $0 run -- sh -c 'echo $GPUSLICE_CONFIG'";
     let mut command = run_without_tmpfs(&disks, "20GiB", script);
