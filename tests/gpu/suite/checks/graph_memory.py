@@ -56,6 +56,30 @@ def life(cuda, stream, size):
     return found
 
 
+def sharing(cuda, stream):
+    """Launches two graphs of 64 MiB after each other in one stream, and one of them in a second stream
+    while the other may still run. Returns what each launch adds to the memory of graphs."""
+    start, found, runs = cuda.info()[0], {}, []
+    other = c.c_void_p()
+    cuda.must("cuStreamCreate", c.byref(other), 1)
+    for _ in range(2):
+        graph, run = captured(cuda, stream, 64 * MIB)[0], c.c_void_p()
+        if not graph.value or cuda.call("cuGraphInstantiateWithFlags", c.byref(run), graph, c.c_uint64(0)):
+            return found
+        runs.append((graph, run))
+    (_, one), (_, two) = runs
+    for what, run, where in (("one", one, stream), ("one again", one, stream), ("two, same stream", two, stream),
+                             ("two, other stream", two, other)):
+        found[what] = [cuda.call("cuGraphLaunch", run, where), *look(cuda, start)]
+    cuda.synchronize()
+    found["both have ended"] = look(cuda, start)
+    for graph, run in runs:
+        cuda.call("cuGraphExecDestroy", run)
+        cuda.call("cuGraphDestroy", graph)
+    cuda.call("cuDeviceGraphMemTrim", cuda.device)
+    return found
+
+
 def during(cuda, stream, mode, work):
     """Makes a call during a capture in this mode: (its code, the code of the capture's end)."""
     graph = c.c_void_p()
@@ -79,6 +103,10 @@ def check():
     large = lives[f"{256 * MIB} bytes"]
     tell.answer("graph-memory", {"[code,] MiB used, reserved by the attribute, by CUDA's free": lives},
                 large.get("trimmed", [0, 0, 1])[2] == 0 if "instantiated" in large else None)
+    shared = sharing(cuda, stream)
+    tell.answer("graph-sharing", {"[code,] MiB used, reserved by the attribute, by CUDA's free": shared},
+                shared["one"][2] == shared["two, same stream"][2] and shared["both have ended"][0] > 0
+                if "both have ended" in shared else None)
     pool = cuda.default_pool()
     frees, trims = {}, {}
     for mode, name in ((0, "global"), (1, "thread local"), (2, "relaxed")):

@@ -43,6 +43,12 @@ def check():
     look("prefetched to the host", prefetch(cuda, at, -1))
     look("prefetched to the device", prefetch(cuda, at, cuda.device))
     look("freed", cuda.call("cuMemFree_v2", at))
+    places = [c.c_uint64() for _ in range(8)]
+    codes = [cuda.call("cuMemAllocManaged", c.byref(place), c.c_size_t(4096), 1) for place in places]
+    steps = {place.value // (2 * tell.MIB) for place in places}
+    tell.answer("managed-small", {"codes": codes, "addresses": [hex(place.value) for place in places]}, len(steps) < 3)
+    for place in places:
+        cuda.call("cuMemFree_v2", place)
     tell.answer("managed", {"[codes, MiB by CUDA's free, by NVML's used]": found},
                 found["allocated"][1] == 0 and found["prefetched to the device"][1] >= tell.mib(SIZE))
 
