@@ -227,7 +227,11 @@ fn a_configuration_with_an_unknown_key_is_refused_by_name() {
     let folder = folder();
     let mut daemon = Daemon::start(folder.path(), "paths = []\nsmalest = \"1MiB\"\n");
     let said = daemon.until("unknown field `smalest`");
-    assert!(said.concat().starts_with("gpusliced: in "), "{said:?}");
+    assert!(
+        said.concat()
+            .starts_with("gpusliced: invalid configuration "),
+        "{said:?}"
+    );
     assert_eq!(daemon.process.wait().unwrap().code(), Some(125));
 }
 

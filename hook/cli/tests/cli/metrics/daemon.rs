@@ -111,7 +111,7 @@ fn a_configuration_that_cannot_be_used_is_refused_by_name() {
         let (out, err, status) = told(command.arg("--config").arg(&file));
         assert_eq!((out.as_str(), status), ("", 125));
         assert!(
-            err.starts_with("gpusliced: in ") && err.contains(part),
+            err.starts_with("gpusliced: invalid configuration ") && err.contains(part),
             "{err}"
         );
     }
