@@ -33,6 +33,12 @@ impl Adjusting<'_> {
         self.policy.map_or(ALL, |policy| policy.dialects)
     }
 
+    /// Whether each container with a GPU must have a slice. A maximum may limit none of its GPUs.
+    pub(super) fn slices_all(&self) -> bool {
+        let slices = |policy: &Policy| policy.default.is_some() || policy.deny_unannotated;
+        self.policy.is_some_and(slices)
+    }
+
     /// Whether the policy decides about containers that ask for nothing.
     fn decides_about_others(&self) -> bool {
         self.policy.is_none_or(Policy::rules_unrequested)
@@ -99,7 +105,7 @@ fn has_hook(container: &Container) -> bool {
 }
 
 /// Whether a GPU of NVIDIA's is among the container's devices, or asked for by its environment.
-fn has_gpu(container: &Container) -> bool {
+pub(super) fn has_gpu(container: &Container) -> bool {
     let devices = container.linux.iter().flat_map(|linux| &linux.devices);
     let mut nodes = devices.map(|device| device.path.as_str());
     let mut names = container.cdi_devices.iter().map(|device| &device.name);

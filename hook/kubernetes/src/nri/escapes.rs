@@ -1,8 +1,8 @@
-//! Finds containers that ask for a slice and run without one, because the plugin was not connected
-//! when they were created.
+//! Finds containers that ask for a slice, or must have one, and run without one, because the plugin
+//! was not connected when they were created.
 //! Touches: the registry, by reading it.
 
-use super::adjust::{Adjusting, both};
+use super::adjust::{Adjusting, both, has_gpu};
 use super::api::{ALIVE, Container, PodSandbox};
 use gpuslice_hook::request::annotations::{self, AnnotatedRequest};
 use gpuslice_hook::request::dialects::{self, Given};
@@ -33,7 +33,8 @@ pub(super) fn of(
     unknown
         .filter_map(|container| {
             let pod = pods.iter().find(|pod| pod.id == container.pod_sandbox_id)?;
-            asks(pod, container, host).then(|| event(pod, container))
+            let must = host.slices_all() && has_gpu(container);
+            (must || asks(pod, container, host)).then(|| event(pod, container))
         })
         .collect()
 }
@@ -65,5 +66,51 @@ fn event(pod: &PodSandbox, container: &Container) -> Event {
     Event {
         container: Some(container.id.clone()),
         ..Event::now(EventKind::Escape, &name, message.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_host::machine::policy;
+    use std::path::Path;
+
+    #[test]
+    fn a_container_that_the_policy_slices_is_named_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = HostPaths::below(folder.path());
+        let pods = [PodSandbox {
+            id: "sandbox".to_owned(),
+            name: "pod".to_owned(),
+            namespace: "team".to_owned(),
+            ..PodSandbox::default()
+        }];
+        let container = |id: &str, env: &str| Container {
+            id: id.to_owned(),
+            pod_sandbox_id: "sandbox".to_owned(),
+            name: "main".to_owned(),
+            state: ALIVE[0],
+            env: vec![env.to_owned()],
+            ..Container::default()
+        };
+        let containers = [
+            container("gpu", "NVIDIA_VISIBLE_DEVICES=all"),
+            container("none", "A=B"),
+        ];
+        let named = |policy: &str| {
+            let policy = policy::parse(policy).unwrap();
+            let host = Adjusting {
+                policy: Some(&policy),
+                hook: Path::new("/usr/bin/gpuslice-hook"),
+            };
+            let events = of(&pods, &containers, &host, &paths);
+            events
+                .into_iter()
+                .filter_map(|event| event.container)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(named("[default]\nmemory = \"4GiB\""), ["gpu"]);
+        assert_eq!(named("deny-unannotated = true"), ["gpu"]);
+        assert_eq!(named("[maximum]\ncontainer = \"4GiB\"").len(), 0);
     }
 }
