@@ -17,7 +17,8 @@ impl Check {
     /// When the output is not JSON.
     #[must_use]
     pub fn run(engine: &dyn Engine, id: &str) -> Check {
-        let done = engine.exec(id, &["/opt/gpuslice", "check", "--json"]);
+        // Its own limit for an answer, 10 s, is for machines that are not busy with other tests.
+        let done = engine.exec(id, &["/opt/gpuslice", "check", "--json", "--timeout=60"]);
         let json = serde_json::from_str(&done.out)
             .unwrap_or_else(|error| panic!("{}: {error}: {done:?}", engine.name()));
         Check { json }

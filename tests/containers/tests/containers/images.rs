@@ -115,7 +115,7 @@ fn check_in_a_container_that_started_without_its_slice_names_the_reason() {
                 let done = oci.run("other");
                 assert_eq!(done.code, 0, "{case}: {done:?}");
                 copy_glibc(&host, "other");
-                let done = oci.exec("other", &["/opt/gpuslice", "check"]);
+                let done = oci.exec("other", &["/opt/gpuslice", "check", "--timeout=60"]);
                 let first =
                     format!("INCONSISTENT: this container started without its slice: {why}");
                 let said = done.out.replace("\n  ", " ");
