@@ -3,7 +3,7 @@
 
 use crate::support::machine::{Machine, end};
 use crate::support::member::{GPU, Member};
-use crate::support::{Installation, told};
+use crate::support::{Installation, eventually, told};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 use serde_json::{Value, json};
@@ -406,7 +406,7 @@ fn on_unified_memory_the_promise_follows_the_limit() {
     end(child);
     end(second);
     machine.is_empty("promises");
-    assert!(!config.exists());
+    eventually("the folder is removed", || !config.exists());
 }
 
 #[test]
