@@ -5,6 +5,7 @@ use super::api::{Adjustment, Container, Hook, Hooks, PodSandbox};
 use gpuslice_hook::request::annotations::{self, PREFIX};
 use gpuslice_hook::request::dialects::{self, Given};
 use gpuslice_hook::request::identity::Annotations;
+use gpuslice_hook::request::nvidia_variables::{VISIBLE, is_of_old_cuda};
 use gpuslice_host::engine::hook_arguments::{NAME, is_ours};
 use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
 use gpuslice_host::machine::dialects::Dialects;
@@ -109,18 +110,14 @@ pub(super) fn has_gpu(container: &Container) -> bool {
     let devices = container.linux.iter().flat_map(|linux| &linux.devices);
     let mut nodes = devices.map(|device| device.path.as_str());
     let mut names = container.cdi_devices.iter().map(|device| &device.name);
-    let variables = || container.env.iter().map(String::as_str);
-    let wanted = || variables().filter_map(|set| set.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
-    // Images from before that variable get all GPUs of NVIDIA's legacy hook.
-    let is_of_old_cuda = || {
-        let value = |name| variables().find_map(|set| set.strip_prefix(name));
-        let sets = |name| value(name).is_some_and(|value| !value.is_empty());
-        wanted().next().is_none() && sets("CUDA_VERSION=") && !sets("NVIDIA_REQUIRE_CUDA=")
-    };
+    let mut wanted = container
+        .env
+        .iter()
+        .filter_map(|variable| variable.strip_prefix(VISIBLE));
     nodes.any(|path| path.starts_with("/dev/nvidia"))
         || names.any(|name| name.contains("nvidia.com/"))
-        || wanted().any(|value| !matches!(value.trim(), "" | "void" | "none"))
-        || is_of_old_cuda()
+        || wanted.any(|value| !matches!(value.trim(), "" | "void" | "none"))
+        || is_of_old_cuda(&container.env)
 }
 
 #[cfg(test)]

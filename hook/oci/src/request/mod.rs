@@ -7,6 +7,7 @@ pub mod dialects;
 pub mod hook_slices;
 pub mod identity;
 pub(crate) mod json_filter;
+pub mod nvidia_variables;
 pub mod spec;
 pub(crate) mod spec_error;
 pub mod state;

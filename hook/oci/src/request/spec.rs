@@ -6,6 +6,7 @@
 use crate::request::annotations;
 use crate::request::dialects::table;
 use crate::request::json_filter::{self, Ambiguous, Keep};
+use crate::request::nvidia_variables::{OLD_CUDA, VISIBLE};
 use crate::request::spec_error::SpecError;
 use gpuslice_host::base::read;
 use serde::Deserialize;
@@ -19,14 +20,8 @@ pub const CAP: usize = 8 << 20;
 /// The annotations in which engines record a container and its pod.
 const ENGINES: &str = "io.kubernetes.";
 
-/// The variable that tells NVIDIA's runtime which GPUs to bring.
-pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
-
 /// The prefix of the variables that tell NVIDIA's toolkit which limit to set in the driver.
 pub const MEMORY: &str = "NVIDIA_GPU_MEMORY_";
-
-/// The variables by which NVIDIA's legacy hook knows images from before [`VISIBLE`].
-pub(crate) const OLD_CUDA: [&str; 2] = ["CUDA_VERSION=", "NVIDIA_REQUIRE_CUDA="];
 
 /// The variables to read.
 const ENV: [&str; 9] = {

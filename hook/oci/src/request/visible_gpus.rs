@@ -5,7 +5,8 @@
 //! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
 //! limits the other GPUs, too; only admission does not count them.
 
-use crate::request::spec::{DeviceRule, Hook, Linux, OLD_CUDA, Spec, VISIBLE};
+use crate::request::nvidia_variables::{VISIBLE, is_of_old_cuda};
+use crate::request::spec::{DeviceRule, Hook, Linux, Spec};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::machine::devices::Devices;
 use std::path::Path;
@@ -102,7 +103,7 @@ pub(crate) fn are_brought_by_hook(spec: &Spec) -> bool {
     let wants_any = || {
         wants_by_mounts(spec)
             || wanted(spec).any(|value| !is_none(value))
-            || (wanted(spec).next().is_none() && is_of_old_cuda(spec))
+            || is_of_old_cuda(spec.env())
     };
     hooks(spec).any(|hook| runs_cli(hook) || (is_legacy(&hook.path) && wants_any()))
 }
@@ -111,20 +112,6 @@ pub(crate) fn are_brought_by_hook(spec: &Spec) -> bool {
 fn wanted(spec: &Spec) -> impl Iterator<Item = &str> {
     let variables = spec.process.iter().flat_map(|process| &process.env);
     variables.filter_map(|variable| variable.strip_prefix(VISIBLE))
-}
-
-/// Whether the image is one of those from before `NVIDIA_VISIBLE_DEVICES`, which get all GPUs.
-fn is_of_old_cuda(spec: &Spec) -> bool {
-    let sets = |name| {
-        let mut variables = spec.process.iter().flat_map(|process| &process.env);
-        variables.any(|variable| {
-            variable
-                .strip_prefix(name)
-                .is_some_and(|value| !value.is_empty())
-        })
-    };
-    let [version, require] = OLD_CUDA;
-    sets(version) && !sets(require)
 }
 
 fn is_none(wanted: &str) -> bool {
