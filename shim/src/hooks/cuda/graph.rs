@@ -131,7 +131,7 @@ unsafe fn with_params_in(
     // SAFETY: `code` is the result for these arguments; without success nothing was written.
     let made = unsafe { instantiated(call.copy, code, exec, graph) };
     if let (Some(made), Some(stream)) = (made, stream) {
-        remember_launch(made, number(call.copy, meant(stream)));
+        remember_launch(made, stream_number(call.copy, meant(stream)));
     }
     code
 }
@@ -206,7 +206,7 @@ unsafe fn instantiated(
 
 /// The number of a stream: its handle. A default stream has a number for each context, and that of
 /// threads for each thread too.
-fn number(copy: CopyId, stream: CUstream) -> u64 {
+fn stream_number(copy: CopyId, stream: CUstream) -> u64 {
     const LEGACY: u64 = 1;
     const PER_THREAD: u64 = 2;
     /// Above the addresses of a process.
@@ -289,7 +289,7 @@ unsafe fn launch_in(
         let ordinal = charge.context.checked_sub(1)?;
         Some((CudaOrdinal(u32::from(ordinal)), charge.bytes))
     };
-    let stream = number(call.copy, meant);
+    let stream = stream_number(call.copy, meant);
     let is_relaunch = || {
         let last = account::find(Space::Launched, handle);
         last.is_some_and(|last| last.payload() == stream)

@@ -45,8 +45,8 @@ pub(crate) unsafe fn alloc_host<S: Amount>(
     let Some(account) = counted(call.copy, bytesize.into_u64()) else {
         return ask();
     };
-    let pages = Pinned::pages(pages(0, bytesize.into_u64()));
-    pin(&account, pages, !pp.is_null(), ask, made, undo)
+    let pinned = Pinned::allocated(bytesize.into_u64());
+    pin(&account, pinned, !pp.is_null(), ask, made, undo)
 }
 
 /// The account that is charged for pinned memory. None: none is.
@@ -97,8 +97,8 @@ pub(crate) unsafe fn host_alloc(
     let Some(account) = counted(call.copy, bytesize.into_u64()) else {
         return ask();
     };
-    let pages = Pinned::pages(pages(0, bytesize.into_u64()));
-    pin(&account, pages, is_valid, ask, made, undo)
+    let pinned = Pinned::allocated(bytesize.into_u64());
+    pin(&account, pinned, is_valid, ask, made, undo)
 }
 
 /// `cuMemHostRegister` and `cuMemHostRegister_v2`.
@@ -139,10 +139,14 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// Pages that the driver allocates.
-    fn pages(pages: Range<u64>) -> Pinned {
+    /// Memory that the driver allocates: whole pages.
+    fn allocated(bytes: u64) -> Pinned {
+        Pinned::charged(&pages(0, bytes))
+    }
+
+    fn charged(pages: &Range<u64>) -> Pinned {
         Pinned {
-            charged: length(&pages),
+            charged: length(pages),
             new: Bytes::ZERO,
         }
     }
@@ -159,7 +163,7 @@ impl Pinned {
                 charged: length(&pages).minus(anonymous),
                 new,
             },
-            None => Pinned::pages(pages),
+            None => Pinned::charged(&pages),
         }
     }
 }

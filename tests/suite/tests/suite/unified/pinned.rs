@@ -41,12 +41,18 @@ fn uses(worker: &mut Worker, limit: u64, before: u64, more: u64) {
     }
 }
 
-#[test]
-fn memory_that_a_program_registers_after_using_it_is_counted_once() {
-    let limit = GIB;
+/// A worker of such a slice, and the memory that it uses from the start.
+fn started(limit: u64) -> (Counted, Worker, u64) {
     let slice = slice(limit);
     let mut worker = slice.worker();
     let before = used(&mut worker, limit);
+    (slice, worker, before)
+}
+
+#[test]
+fn memory_that_a_program_registers_after_using_it_is_counted_once() {
+    let limit = GIB;
+    let (_slice, mut worker, before) = started(limit);
     worker.must(&format!("host 0 {}", 192 * MIB));
     uses(&mut worker, limit, before, 192 * MIB);
     worker.must("register 1 0");
@@ -61,9 +67,7 @@ fn memory_that_a_program_registers_after_using_it_is_counted_once() {
 #[test]
 fn memory_of_a_full_slice_can_be_registered() {
     let limit = CONTEXT + 256 * MIB;
-    let slice = slice(limit);
-    let mut worker = slice.worker();
-    let before = used(&mut worker, limit);
+    let (_slice, mut worker, before) = started(limit);
     worker.must(&format!("host 0 {}", 192 * MIB));
     uses(&mut worker, limit, before, 192 * MIB);
     worker.must("register 1 0");
@@ -91,9 +95,7 @@ fn memory_that_was_never_used_can_be_registered_if_it_fits() {
 #[test]
 fn shared_memory_is_counted_once_it_is_registered() {
     let limit = GIB;
-    let slice = slice(limit);
-    let mut worker = slice.worker();
-    let before = used(&mut worker, limit);
+    let (_slice, mut worker, before) = started(limit);
     worker.must(&format!("shared-host 0 {}", 192 * MIB));
     uses(&mut worker, limit, before, 0);
     worker.must("register 1 0");
