@@ -1,4 +1,5 @@
 //! Parses a process's list of mappings, `/proc/PID/maps`.
+//! Touches: its arguments; the caller reads the file.
 
 use core::ops::Range;
 
@@ -27,7 +28,7 @@ enum Field {
 }
 
 impl Anonymous {
-    /// Of this range of addresses.
+    /// Starts to look in this range of addresses.
     #[must_use]
     pub fn of(range: Range<u64>) -> Anonymous {
         Anonymous {

@@ -5,7 +5,7 @@
 //! Law: a call that makes the driver reserve more memory writes to `held` afterwards. A writer of
 //! `held` has queried the driver since the previous write. So at rest `held` is the reserved
 //! memory. While calls are under way, the reserved memory never exceeds `held` plus their claims,
-//! except where a driver uses memory for a call that was to leave it to another.
+//! unless the driver adds memory for a call that was taken to need none (`Growth::Kept` records it).
 //!
 //! A thread that is cancelled in the driver leaves behind what it has claimed and relied on. Then
 //! too much is reported as held, never too little.

@@ -1,7 +1,7 @@
 //! Computes the memory that a container requests of each GPU.
 //! Touches: its arguments. Law: a request above the policy's maximum is refused, and so are two
 //! different sizes for one GPU. A request that names some GPUs does not evade the policy on others.
-//! What was not requested (the default, the whole GPU) is lowered to the maximum.
+//! The maximum lowers a default, and a whole GPU that nobody requested.
 
 use crate::plan::others::Others;
 use crate::plan::{PlanError, PlanInput};

@@ -36,7 +36,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// What it uses beyond the memory that it leaves allocated.
+    /// The memory that the graph uses and frees again.
     fn freed(self) -> u64 {
         self.most - self.now
     }

@@ -267,6 +267,7 @@ mod tests {
         let look = format!("the NVIDIA driver does not answer; {LOOK}");
         assert_eq!(told.into_inner(), [line, &look]);
     }
+
     #[test]
     fn a_child_that_ended_while_this_process_did_not_run_has_said_everything() {
         let starter = Starter {

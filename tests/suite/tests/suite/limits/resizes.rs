@@ -164,8 +164,8 @@ fn resizes(of_pools: bool) {
         play.end();
     }
     measured.print(of_pools);
-    // That each first answer shows the new limit was asserted. How long the slowest of eight processes
-    // waits for one of two processors depends on what else runs.
+    // `all_show` has asserted that each first answer shows the new limit. The slowest of eight processes
+    // waits for a processor, and how long depends on what else runs.
     let visible = measured.visible[measured.visible.len() / 2];
     assert!(visible < VISIBLE, "{visible:?}");
 }
