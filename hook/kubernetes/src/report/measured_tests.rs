@@ -44,6 +44,7 @@ fn record(id: &str, named: Option<&str>, budget: Option<Bytes>) -> SliceRecord {
             bundle: "/bundle".into(),
             drops: Vec::new(),
             no_slice: None,
+            not_limited: None,
             claims: None,
             pod: None,
         }],

@@ -228,6 +228,7 @@ mod tests {
             bundle: "/b".into(),
             drops: Vec::new(),
             no_slice: None,
+            not_limited: None,
             claims: None,
             pod: Some(pod(name)),
         };

@@ -54,6 +54,7 @@ impl Running {
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
                 no_slice: no_slice.map(str::to_owned),
+                not_limited: None,
                 claims: None,
                 pod: Some(pod),
             }],

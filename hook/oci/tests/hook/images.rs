@@ -402,6 +402,10 @@ fn a_static_program_is_named_in_one_line() {
         fs::write(container.bundle.join("config.json"), spec.to_string()).unwrap();
         let said = container.hook(&["createRuntime"]);
         assert!(said.status.success(), "{said:?}");
+        let record: serde_json::Value =
+            serde_json::from_str(&text(host.run("slices/c1.json"))).unwrap();
+        let member = &record["containers"][0];
+        assert!(member["no_slice"].is_null(), "it has its slice: {record}");
         assert!(container.hook(&["poststop"]).status.success());
         for point in [".gpuslice", "etc/ld.so.preload"] {
             let point = container.rootfs().join(point).display().to_string();
@@ -412,13 +416,18 @@ fn a_static_program_is_named_in_one_line() {
                     .success()
             );
         }
-        String::from_utf8(said.stderr).unwrap()
+        let not_limited = member["not_limited"].as_str().map(str::to_owned);
+        (String::from_utf8(said.stderr).unwrap(), not_limited)
     };
-    let expected = "gpuslice: c1 starts, but its first program is static, so the slice limits only the dynamic programs \
-                    that it starts\n";
+    let why =
+        "its first program is static, so the slice limits only the dynamic programs that it starts";
+    let expected = (
+        format!("gpuslice: c1 starts, but {why}\n"),
+        Some(why.to_owned()),
+    );
     assert_eq!(says("/bin/static"), expected);
     assert_eq!(says("static"), expected);
-    assert_eq!(says("/bin/dynamic"), "");
-    assert_eq!(says("../../../../bin/true"), "");
-    assert_eq!(says("nowhere"), "");
+    for dynamic in ["/bin/dynamic", "../../../../bin/true", "nowhere"] {
+        assert_eq!(says(dynamic), (String::new(), None), "{dynamic}");
+    }
 }

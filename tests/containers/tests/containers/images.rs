@@ -146,6 +146,23 @@ fn check_notes_that_a_containers_first_program_is_static() {
     let notes = check.json()["notes"].to_string();
     let note = "its first program is static, so the slice limits only the dynamic programs";
     assert!(notes.contains(note), "{notes}");
+    // `docker run --init`: everything but the first program is limited, and the host shows that.
+    let status = host.run("gpuslice", &["status", "--json"]).ok();
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let slice = &status["slices"][0];
+    assert_eq!(slice["fence"], "preload", "{status}");
+    assert!(slice["no_slice"].is_null(), "{status}");
+    let not_limited = slice["containers"][0]["not_limited"].to_string();
+    assert!(not_limited.contains(note), "{status}");
+    assert_eq!(status["warnings"], json!([]), "{status}");
+    let shown = host.run("gpuslice", &["status", "mixed"]).ok();
+    assert!(shown.contains("limit 2.00 GiB, used 0 B"), "{shown}");
+    assert!(
+        shown.contains(&format!("container {id}: {note}")),
+        "{shown}"
+    );
+    let doctor = host.run("gpuslice", &["doctor", &id, "--json"]);
+    assert!(!doctor.out.contains("without its slice"), "{doctor:?}");
     oci.remove(&id);
     assert_nothing_left(&host);
 }

@@ -175,6 +175,7 @@ mod tests {
                 name: id.to_owned(),
                 pid: 1,
                 no_slice: None,
+                not_limited: None,
             }],
             ledger: ledger.map(Into::into),
             ..SliceStatus::default()

@@ -24,6 +24,8 @@ pub(crate) struct ContainerStatus {
     pub(crate) pid: i32,
     /// The reason why its programs do not load the library; None if they do.
     pub(crate) no_slice: Option<String>,
+    /// Which of its programs the slice does not limit, and why; None if it limits all.
+    pub(crate) not_limited: Option<String>,
 }
 
 /// A slice of containers, and the places of its files on the host.
@@ -164,6 +166,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
             name: member.name.clone(),
             pid: member.owner.pid,
             no_slice: besides.no_slice(&member.id),
+            not_limited: member.not_limited.clone(),
         })
         .collect();
     let first = containers.first()?;

@@ -84,16 +84,16 @@ or gpuslice itself failed.
 
 JSON: schema, cards [index, device, name, machine (null for this one), total, used, in_slices,
 outside_slices, limits_sum, left_to_give, unified], slices [name, pid (of the command), containers
-[id, name, pid, no_slice] (not of runs), user, command, started, age (seconds), machine, fence,
-file, no_slice (why its programs do not load the library), ledger, sealed (the ledger cannot be cut
-short), enforce, total, uncounted, error, promise {file, budget, spent, unused, host_available,
-host_left} (on unified memory), devices [device, limit, pending_limit (of programs that start now,
-if the slice file was edited), driver_limit (how the driver enforces the limit: dmem, misc, or null),
-headroom, headroom_learned, used, left, driver_used (by NVML), by_kind, refusals {count,
-worst_short_by}, processes [pid, name, used, driver_used, by_kind], without_library [pid, name,
-used]]], warnings [kind, message, advice, slice, pid, device],
-device_list (how devices.json differs, or null). Amounts are bytes. null means unknown, and error is
-the reason.";
+[id, name, pid, no_slice, not_limited (which programs load no library, if others do)] (not of runs),
+user, command, started, age (seconds), machine, fence, file, no_slice (why its programs do not load
+the library), ledger, sealed (the ledger cannot be cut short), enforce, total, uncounted, error,
+promise {file, budget, spent, unused, host_available, host_left} (on unified memory), devices
+[device, limit, pending_limit (of programs that start now, if the slice file was edited),
+driver_limit (how the driver enforces the limit: dmem, misc, or null), headroom, headroom_learned,
+used, left, driver_used (by NVML), by_kind, refusals {count, worst_short_by}, processes [pid, name,
+used, driver_used, by_kind], without_library [pid, name, used]]], warnings [kind, message, advice,
+slice, pid, device], device_list (how devices.json differs, or null). Amounts are bytes. null means
+unknown, and error is the reason.";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 

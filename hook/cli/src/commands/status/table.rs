@@ -64,6 +64,12 @@ fn slice(slice: &SliceStatus, cards: &[CardStatus]) -> String {
             Some(_) => said.push_str(&without_slice(one)),
         }
     }
+    for one in &slice.containers {
+        if let Some(why) = &one.not_limited {
+            let (id, why) = (text::printable(short(&one.id)), text::printable(why));
+            said.push_str(&format!("  container {id}: {why}\n"));
+        }
+    }
     for warning in warnings::of_slice(slice) {
         said.push_str(&format!("  ! {}\n", warning.line()));
     }

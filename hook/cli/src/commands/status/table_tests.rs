@@ -111,6 +111,7 @@ fn the_containers_of_a_slice_are_named_as_engines_name_them() {
         name: "app".to_owned(),
         pid: 4711,
         no_slice: None,
+        not_limited: None,
     };
     let of = |ids: &[&str]| SliceStatus {
         name: "team/app".to_owned(),
@@ -132,12 +133,34 @@ team/app (containers one two, pid 4711)
 }
 
 #[test]
+fn a_program_that_the_slice_does_not_limit_is_named() {
+    let container = ContainerStatus {
+        id: "one".to_owned(),
+        name: "app".to_owned(),
+        pid: 4711,
+        no_slice: None,
+        not_limited: Some("its first program is static".to_owned()),
+    };
+    let slice = SliceStatus {
+        name: "app".to_owned(),
+        containers: vec![container],
+        ..llama(Vec::new())
+    };
+    let shown = shown(&[slice]);
+    assert!(
+        shown.ends_with("  container one: its first program is static\n"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_slice_of_several_pods_names_the_containers_that_use_it() {
     let container = |id: &str, name: &str| ContainerStatus {
         id: id.to_owned(),
         name: name.to_owned(),
         pid: 4711,
         no_slice: None,
+        not_limited: None,
     };
     let slice = SliceStatus {
         name: "team/p1/c".to_owned(),

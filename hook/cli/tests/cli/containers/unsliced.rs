@@ -26,6 +26,7 @@ fn a_container_that_started_because_the_host_failed_is_shown_without_a_slice() {
         drops: Vec::new(),
         pod: None,
         no_slice: Some(WHY.to_owned()),
+        not_limited: None,
         claims: None,
     };
     let record = SliceRecord {

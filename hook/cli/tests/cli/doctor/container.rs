@@ -52,6 +52,7 @@ impl Host {
             drops: Vec::new(),
             pod: None,
             no_slice: no_slice.map(str::to_owned),
+            not_limited: None,
             claims: None,
         };
         let record = SliceRecord {

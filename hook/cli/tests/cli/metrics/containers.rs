@@ -22,6 +22,7 @@ pub(super) fn member(id: &str, process: &Child, no_slice: Option<&str>) -> Membe
         bundle: "/bundle".into(),
         drops: Vec::new(),
         no_slice: no_slice.map(str::to_owned),
+        not_limited: None,
         claims: None,
         pod: Some(Pod {
             namespace: "team".to_owned(),

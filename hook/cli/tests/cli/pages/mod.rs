@@ -99,6 +99,7 @@ impl Host {
                 bundle: "/bundle".into(),
                 drops: Vec::new(),
                 no_slice: None,
+                not_limited: None,
                 claims: None,
                 pod: None,
             }],

@@ -14,7 +14,7 @@ use gpuslice_host::base::library::{RELEASE, Statement};
 use gpuslice_host::events::{Event, EventKind};
 use gpuslice_host::machine::policy::NotInjectable;
 use gpuslice_host::slices::ended;
-use gpuslice_host::slices::records::{self, Registry};
+use gpuslice_host::slices::records::{self, Member, Registry};
 use std::fs::File;
 
 impl Run<'_> {
@@ -87,7 +87,7 @@ impl Run<'_> {
             Outcome::Unreached => {
                 let why = "its first program is static, so the slice limits only the dynamic programs \
                            that it starts";
-                self.runs_without(state, format!("starts, but {why}"), why);
+                self.is_limited_in_part(why);
                 let root = self.given.paths.container_root(&self.plan.container);
                 self.reason_is_in(reason::write(&root, why).map_err(Into::into));
                 Ok(())
@@ -130,9 +130,14 @@ impl Run<'_> {
     fn runs_without(&mut self, state: &State, message: String, why: &str) {
         let event = self.event(EventKind::Escape, state, message);
         self.report.events.push(event);
-        if let Err(error) = self.record_no_slice(why) {
-            self.report.lines.push(format!("{error:#}"));
-        }
+        self.keep(|member| member.no_slice = Some(why.to_owned()));
+    }
+
+    /// Reports a container of which the slice does not limit all programs.
+    fn is_limited_in_part(&mut self, why: &str) {
+        let line = format!("{} starts, but {why}", self.plan.name);
+        self.report.logged.push(line);
+        self.keep(|member| member.not_limited = Some(why.to_owned()));
     }
 
     /// A container whose own `gpuslice check` cannot know the reason starts all the same.
@@ -157,7 +162,14 @@ impl Run<'_> {
         event.with_devices(plan.devices.iter().map(ended::limited).collect())
     }
 
-    fn record_no_slice(&self, why: &str) -> anyhow::Result<()> {
+    /// Changes what the record says about the container.
+    fn keep(&mut self, change: impl FnOnce(&mut Member)) {
+        if let Err(error) = self.rewrite(change) {
+            self.report.lines.push(format!("{error:#}"));
+        }
+    }
+
+    fn rewrite(&self, change: impl FnOnce(&mut Member)) -> anyhow::Result<()> {
         let registry = Registry::lock(&self.given.paths)?;
         let (records, _) = records::survey(&self.given.paths)?;
         let own = records
@@ -166,7 +178,7 @@ impl Run<'_> {
         let Some(mut record) = own else { return Ok(()) };
         let mut members = record.containers.iter_mut();
         if let Some(member) = members.find(|member| member.id == self.plan.container) {
-            member.no_slice = Some(why.to_owned());
+            change(member);
             registry.write(&record)?;
         }
         Ok(())

@@ -254,6 +254,7 @@ impl Run<'_> {
             bundle: state.bundle.clone(),
             drops: plan.drops.clone(),
             no_slice: None,
+            not_limited: None,
             claims: None,
             pod: plan.pod.clone(),
         });

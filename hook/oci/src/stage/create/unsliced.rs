@@ -51,6 +51,7 @@ pub(crate) fn record(
             bundle: state.bundle.clone(),
             drops: Vec::new(),
             no_slice: Some(why.to_owned()),
+            not_limited: None,
             claims: by_hooks.and_then(|by_hooks| by_hooks.named),
             pod: who.place(),
         }],

@@ -255,6 +255,7 @@ mod tests {
             name: "ab".to_owned(),
             pid: 77,
             no_slice: None,
+            not_limited: None,
         }];
         let sample = || suspects(std::slice::from_ref(&slice), SLACK);
         assert_eq!(sample()[0].containers, [77]);

@@ -123,6 +123,7 @@ fn office() -> Snapshot {
         name: "app".to_owned(),
         pid: 4711,
         no_slice: Some("its libc is musl".to_owned()),
+        not_limited: None,
     }];
     let mut theirs = slice("theirs", &[], share(CARD, 0, 4 * GIB));
     theirs.command = None;
