@@ -125,6 +125,7 @@ def rendered():
                 except kubernetes_validate.ValidationError as error:
                     sys.exit(f"{name}, Kubernetes {version}: {one['kind']}: {list(error.path)}: {error.message}")
             assert consistent(made), name
+            assert sliced_or_refused(made) or name == "removal", name
     mistaken = objects()
     daemon = next(one for one in mistaken if one["kind"] == "DaemonSet")
     daemon["spec"]["template"]["spec"]["hostPid"] = True
@@ -133,6 +134,17 @@ def rendered():
     except kubernetes_validate.ValidationError:
         return
     sys.exit("a misspelled field passes: the schemas check nothing")
+
+
+def sliced_or_refused(made):
+    """No pod waits on a node that is not configured, and none starts without the slice that it asks for."""
+    for one in made:
+        if one["kind"] == "RuntimeClass":
+            assert one["scheduling"]["nodeSelector"] == {"gpuslice.io/node": "true"}, one
+    settings = [one["data"]["config.toml"] for one in made if "config.toml" in one.get("data", {})]
+    refuses = re.compile('^when-not-injectable = "refuse"$', re.MULTILINE)
+    assert all(refuses.search(text) for text in settings), settings
+    return bool(settings)
 
 
 def consistent(made):

@@ -50,6 +50,9 @@ def kubernetes(folder):
         for document in yaml.safe_load_all((folder / name).read_text()):
             for version in versions:
                 kubernetes_validate.validate(document, version, strict=True)
+    # Without the selector, pods wait for ever on nodes that are not configured.
+    runtime_class = yaml.safe_load((folder / "runtimeclass.yaml").read_text())
+    assert runtime_class["scheduling"]["nodeSelector"] == {"gpuslice.io/node": "true"}, runtime_class
     mistaken = yaml.safe_load((folder / "pod.yaml").read_text())
     mistaken["spec"]["runtimeClass"] = mistaken["spec"].pop("runtimeClassName")
     try:

@@ -141,6 +141,35 @@ fn a_byte_more_than_is_left_is_refused_with_the_names_of_the_holders() {
     );
 }
 
+/// The pages show what `kubectl describe pod` shows.
+#[test]
+fn the_refusal_in_the_pages_for_kubernetes_is_the_hooks() {
+    let named = |name: &str, size| SliceRecord {
+        name: name.to_owned(),
+        ..record(name, None, budget(CARD, Bytes::gib(size)))
+    };
+    let held = [named("default/p8/c", 8), named("default/p12/c", 12)];
+    let card = format!(
+        r#"{{"version":1,"devices":[{{"uuid":"{CARD}","index":0,"name":"NVIDIA GeForce RTX 3090",
+            "memory":{},"integrated":false}}]}}"#,
+        Bytes::mib(24259).get()
+    );
+    let asking = Asking {
+        slice: "q8",
+        namespace: None,
+        budgets: &[budget(CARD, Bytes::gib(8))],
+    };
+    let machine = devices::parse(card.as_bytes()).unwrap();
+    let refused = admit(&asking, &held, &[], &machine, &Policy::default(), None).unwrap_err();
+    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for page in ["handbook/src/kubernetes.md", "examples/README.md"] {
+        let text = std::fs::read_to_string(packaging.join(page)).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown = format!("gpuslice: no room for default/q8/c: {refused}");
+        assert!(text.contains(&shown), "{page} does not have: {shown}");
+    }
+}
+
 #[test]
 fn no_policy_gives_more_than_the_gpu_is() {
     let over = Policy {

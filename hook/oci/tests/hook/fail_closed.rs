@@ -8,6 +8,9 @@ use std::os::unix::fs::symlink;
 
 const DENY: &str = "deny-unannotated = true\n";
 const DEFAULT: &str = "[default]\nmemory = \"2GiB\"\n";
+const MAXIMUM: &str = "[maximum]\ncontainer = \"2GiB\"\n";
+const START: &str = "[on-error]\nannotated = \"start\"\n";
+const NAMESPACE: &str = "[namespaces.team]\ncontainer = \"2GiB\"\n";
 
 /// Writes the configuration of an unannotated container whose environment is 16 MB in JSON.
 fn with_a_large_environment(container: &Container<'_>) {
@@ -130,12 +133,30 @@ fn what_a_container_brings_does_not_switch_off_deny_unannotated() {
     }
     for (case, bring) in stumbling_blocks() {
         let host = Host::new();
-        host.policy(&format!("{DENY}[on-error]\nannotated = \"start\"\n"));
+        host.policy(&format!("{DENY}{START}"));
         for annotations in [&[][..], &[("gpuslice.io/memory", "1GiB")]] {
             let container = host.asking(&format!("c{}", annotations.len()), annotations);
             bring(&container);
             let said = container.hook(&["createRuntime"]);
             assert_eq!(said.status.code(), Some(1), "{case}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_container_brings_does_not_switch_off_a_maximum() {
+    if !is_root() {
+        return;
+    }
+    for (case, bring) in stumbling_blocks() {
+        for maximum in [MAXIMUM, NAMESPACE] {
+            let host = Host::new();
+            host.policy(&format!("{maximum}{START}"));
+            let annotated = ("gpuslice.io/memory", "1GiB");
+            let container = host.asking("c1", &[annotated, ("gpuslice.io/namespace", "team")]);
+            bring(&container);
+            let said = container.hook(&["createRuntime"]);
+            assert_eq!(said.status.code(), Some(1), "{case}, {maximum}: {said:?}");
         }
     }
 }
@@ -326,4 +347,37 @@ fn the_end_of_a_refused_container_waits_for_no_lock() {
     let start = std::time::Instant::now();
     assert!(refused.hook(&["poststop"]).status.success());
     assert!(start.elapsed().as_secs() < 4, "{:?}", start.elapsed());
+}
+
+/// A process that is stopped while it holds the lock delays the start of containers.
+#[test]
+fn a_start_waits_half_a_minute_for_a_lock_that_another_process_holds() {
+    if !is_root() {
+        return;
+    }
+    let start = |policy: &str, is_refused: bool| {
+        let host = Host::new();
+        host.asking("other", &[("gpuslice.io/memory", "2GiB")])
+            .is_given_its_slice();
+        host.policy(policy);
+        let lock = fs::File::open(host.run("lock")).unwrap();
+        lock.lock().unwrap();
+        let container = host.asking("c1", &[("gpuslice.io/memory", "2GiB")]);
+        let start = std::time::Instant::now();
+        let said = match is_refused {
+            true => container.is_refused(),
+            false => starts_without(&container),
+        };
+        assert!(
+            said.contains("another gpuslice process does not unlock"),
+            "{said}"
+        );
+        // Half a minute for the slice, and five seconds for a record of why there is none.
+        let waited = start.elapsed().as_secs();
+        assert!((30..50).contains(&waited), "{waited} s");
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| start("", true));
+        threads.spawn(|| start(START, false));
+    });
 }

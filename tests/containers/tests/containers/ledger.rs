@@ -23,7 +23,11 @@ struct Attacked<'h> {
 
 impl<'h> Attacked<'h> {
     fn new(host: &'h Host, runtime: &'static str, spec: &Spec) -> Attacked<'h> {
-        let mut oci = Oci::new(host, runtime, "createRuntime");
+        Attacked::at("createRuntime", host, runtime, spec)
+    }
+
+    fn at(stage: &'static str, host: &'h Host, runtime: &'static str, spec: &Spec) -> Attacked<'h> {
+        let mut oci = Oci::new(host, runtime, stage);
         let id = oci.start(spec).expect("it starts");
         let root = format!("{}/rootfs", Oci::bundle(&id));
         host.sh(&format!(
@@ -71,18 +75,22 @@ impl<'h> Attacked<'h> {
 
 /// A `truncate -s 0` of the ledger, by any user, lifted the limit and killed all processes that had
 /// it mapped.
-fn a_ledger_is_not_cut(runtime: &'static str) {
+fn a_ledger_is_not_cut(runtime: &'static str, stage: &'static str) {
     let host = Host::new();
     let spec = Spec::new("cut").memory("8GiB");
-    let mut attacked = Attacked::new(&host, runtime, &spec);
+    let mut attacked = Attacked::at(stage, &host, runtime, &spec);
     let mut victim = attacked.start("1000:1000", &["hold", "4096", "/tmp/victim"], "/tmp/log");
     attacked.waits_for("/tmp/victim", "got 4096");
     for user in USERS {
         let done = attacked.run(user, &["cut", LEDGER]);
-        assert_eq!(done.ok(), "", "{runtime}: {user} succeeded");
+        assert_eq!(done.ok(), "", "{runtime} {stage}: {user} succeeded");
         // The lock file may be cut, because it has no content.
         attacked.run(user, &["cut", LOCKS]);
-        assert_eq!(attacked.got("20000"), "got 3584\n", "{runtime}: {user}");
+        assert_eq!(
+            attacked.got("20000"),
+            "got 3584\n",
+            "{runtime} {stage}: {user}"
+        );
     }
     attacked
         .oci
@@ -95,7 +103,11 @@ fn a_ledger_is_not_cut(runtime: &'static str) {
 #[test]
 fn no_user_of_a_container_cuts_its_ledger() {
     if ready() {
-        ["runc", "crun"].into_iter().for_each(a_ledger_is_not_cut);
+        for runtime in ["runc", "crun"] {
+            for stage in ["prestart", "createRuntime", "createContainer"] {
+                a_ledger_is_not_cut(runtime, stage);
+            }
+        }
     }
 }
 

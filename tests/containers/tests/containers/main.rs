@@ -7,6 +7,7 @@ mod bare;
 mod beside_runs;
 mod claims;
 mod crash;
+mod ctr;
 mod doctor;
 mod driver_limits;
 mod examples;

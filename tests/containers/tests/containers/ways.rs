@@ -69,3 +69,40 @@ fn podman_by_hooks_by_runtime_and_by_cdi() {
     podman.remove("cdi");
     assert_nothing_left(&host);
 }
+
+/// An image that is made of a container with a slice has the empty places of the slice's mounts.
+#[test]
+fn an_image_made_of_a_container_with_a_slice_gets_the_slice_that_it_asks_for() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    let mut podman = Podman::new(&host, "crun", "createRuntime");
+    let first = Spec::new("first").memory("2GiB");
+    let id = podman.start(&first).expect("it starts");
+    podman
+        .podman(&["commit", "-q", &id, "localhost/committed:1"])
+        .ok();
+    podman.remove(&id);
+    for (name, size) in [("again", Some("3GiB")), ("without", None)] {
+        let spec = Spec::new(name);
+        let spec = match size {
+            Some(size) => spec.memory(size),
+            None => spec,
+        };
+        let options = podman.options(&spec);
+        let options = options.iter().map(|word| match word.as_str() {
+            "localhost/debian:1" => "localhost/committed:1",
+            word => word,
+        });
+        let words: Vec<&str> = ["run", "-d"].into_iter().chain(options).collect();
+        podman.podman(&words).ok();
+        match size {
+            Some(_) => assert_sliced(&podman, name, 3 * GIB),
+            None => assert_unsliced(&podman, name),
+        }
+        podman.remove(name);
+    }
+    podman.podman(&["rmi", "-f", "localhost/committed:1"]).ok();
+    assert_nothing_left(&host);
+}

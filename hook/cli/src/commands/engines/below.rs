@@ -74,9 +74,9 @@ pub(super) fn may_replace(
 /// Refuses to add gpuslice-runtime to a list of runtimes if the host's policy disagrees with the
 /// list.
 ///
+/// # Errors
 /// When gpuslice-runtime would execute no runtime. When it would execute another runtime than the
 /// first one of the list that exists.
-/// list.
 pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBuf> {
     let policy = gpuslice_host::machine::policy::runtimes(&HostPaths::default())?;
     let others: Vec<String> = list
@@ -85,7 +85,13 @@ pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBu
         .cloned()
         .collect();
     let usual = ["runc".to_owned(), "crun".to_owned()];
-    let first = runtimes::first(&[&others[..], &usual].concat());
+    chosen(&policy, &others, &usual)
+}
+
+/// Returns the runtime that runs containers now, the first of `others` and `usual` that exists, if
+/// gpuslice-runtime would start the same one by the policy's list.
+fn chosen(policy: &[String], others: &[String], usual: &[String]) -> anyhow::Result<PathBuf> {
+    let first = runtimes::first(&[others, usual].concat());
     let quoted: Vec<String> = others.iter().map(|name| format!("{name:?}")).collect();
     let line = format!("runtime = [{}]", quoted.join(", "));
     let Some(first) = first else {
@@ -94,7 +100,7 @@ pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBu
             others.join(", ")
         );
     };
-    let named = runtimes::first(&policy);
+    let named = runtimes::first(policy);
     let identity = |path: &Path| {
         fs::metadata(path)
             .map(|facts| (facts.dev(), facts.ino()))
@@ -112,5 +118,55 @@ pub(super) fn agrees(executable: &str, list: &[String]) -> anyhow::Result<PathBu
             policy.join(", ")
         ),
         _ => Ok(first),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wrapper_starts_the_runtime_that_ran_containers_before_or_is_refused() {
+        let list = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let decide = |policy: &[&str], others: &[&str], usual: &[&str]| {
+            let chosen = chosen(&list(policy), &list(others), &list(usual));
+            chosen.map_err(|error| error.to_string())
+        };
+        let is = |path: &str| Ok(PathBuf::from(path));
+        assert_eq!(decide(&[], &[], &["/bin/true"]), is("/bin/true"));
+        assert_eq!(
+            decide(&[], &["/bin/false"], &["/bin/true"]),
+            is("/bin/false")
+        );
+        assert_eq!(
+            decide(&["/bin/true"], &["/nowhere/x", "/bin/true"], &[]),
+            is("/bin/true")
+        );
+        for (policy, others, said) in [
+            (
+                &[][..],
+                "/nowhere/x",
+                "finds none of the runtimes /nowhere/x: write their paths as runtime = [\"/nowhere/x\"]",
+            ),
+            (
+                &["/bin/true"],
+                "/bin/false",
+                "currently run with /bin/false, but /etc/gpuslice/config.toml makes gpuslice-runtime start \
+                 /bin/true: write runtime = [\"/bin/false\"]",
+            ),
+            (
+                &["/nowhere/y"],
+                "/bin/false",
+                "finds none of the runtimes /nowhere/y of /etc/gpuslice/config.toml: write runtime",
+            ),
+        ] {
+            let error = decide(policy, &[others], &[]).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

@@ -166,3 +166,74 @@ fn a_dry_run_fails_where_the_run_could_not_write() {
     );
     assert!(!out.contains("result: "), "{out}");
 }
+
+/// `--remove` removed its own files, and podman went on to read the hook in another folder.
+#[test]
+fn remove_names_the_hooks_that_an_engine_still_reads() {
+    let place = place();
+    let theirs = place.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    let list = format!("hooks_dir = [\"{}\"]\n", theirs.display());
+    for (file, table) in [("containers.conf", "engine"), ("crio.conf", "crio.runtime")] {
+        fs::write(place.path().join(file), format!("[{table}]\n{list}")).unwrap();
+    }
+    let engines = [
+        ["podman", "--config", "containers.conf.d/99-gpuslice.conf"],
+        ["crio", "--config", "crio.conf.d/99-gpuslice.conf"],
+    ];
+    for engine in engines {
+        for is_dry in [true, false] {
+            let configured = |more: &[&str]| {
+                let options = [&engine[..], more].concat();
+                let (out, err, status) = told(&mut configure(&place, &options, is_dry));
+                assert_eq!((err.as_str(), status), ("", 0), "{options:?}");
+                out
+            };
+            let said = configured(&["--remove", "--hooks-dir", "ours"]);
+            assert!(!said.contains("still get slices"), "{said}");
+            let file = theirs.join("50-gpuslice.json");
+            fs::write(&file, "{\"hook\": {\"path\": \"/opt/gpuslice-hook\"}}").unwrap();
+            let said = configured(&["--remove", "--hooks-dir", "ours"]);
+            let file_name = file.display();
+            let line =
+                format!("annotated containers still get slices, by {file_name}: remove it\n");
+            assert!(said.contains(&line), "{said}");
+            fs::remove_file(&file).unwrap();
+        }
+    }
+}
+
+/// The toolkit and `configure` find the toolkit's file by the same variables.
+#[test]
+fn the_toolkits_file_is_the_one_that_the_environment_names() {
+    const TOOLKITS: &str = "[nvidia-container-runtime]\nruntimes = [\"runc\"]\n";
+    for (variable, value, file) in [
+        ("NVIDIA_CTK_CONFIG_FILE_PATH", "ctk.toml", "ctk.toml"),
+        // The toolkit reads the file that is named, also when it is made later.
+        ("NVIDIA_CTK_CONFIG_FILE_PATH", "new.toml", "new.toml"),
+        (
+            "XDG_CONFIG_HOME",
+            "xdg",
+            "xdg/nvidia-container-runtime/config.toml",
+        ),
+    ] {
+        let place = place();
+        fs::create_dir_all(place.path().join("xdg/nvidia-container-runtime")).unwrap();
+        for name in ["ctk.toml", "xdg/nvidia-container-runtime/config.toml"] {
+            fs::write(place.path().join(name), TOOLKITS).unwrap();
+        }
+        let before = files(place.path());
+        let mut command = configure(&place, &["nvidia"], false);
+        command.env(variable, place.path().join(value));
+        let (out, err, status) = told(&mut command);
+        assert_eq!((err.as_str(), status), ("", 0), "{variable}: {out}");
+        let after = files(place.path());
+        let is_changed = |(path, text): &(&PathBuf, &Vec<u8>)| before.get(*path) != Some(*text);
+        let changed = after.iter().filter(is_changed).map(|it| it.0);
+        let is_copy = |path: &&PathBuf| path.to_string_lossy().ends_with(".before-gpuslice");
+        let changed: Vec<&PathBuf> = changed.filter(|path| !is_copy(path)).collect();
+        assert_eq!(changed, [&place.path().join(file)], "{variable}: {out}");
+        let text = fs::read_to_string(place.path().join(file)).unwrap();
+        assert!(text.contains("gpuslice-runtime"), "{text}");
+    }
+}
