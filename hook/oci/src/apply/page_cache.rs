@@ -52,9 +52,10 @@ pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
         match drop_folder_within(path, until, &mut left) {
             Err(error) => lines.push(format!("cannot drop the pages of {shown}: {error}")),
             Ok(done) if done.unfinished => lines.push(format!(
-                "dropped the pages of {} files in {shown} and stopped at the time limit; the other files stay \
-                 cached",
-                done.files
+                "dropped the pages of {} files in {shown} and stopped after {ENTRIES} files or {} s; the other \
+                 files stay cached",
+                done.files,
+                PATIENCE.as_secs()
             )),
             Ok(_) => {}
         }

@@ -2,7 +2,7 @@
 //! Touches: files on a disk; mount namespaces of its own. Needs root.
 
 use crate::support::{Host, is_root, patience};
-use gpuslice_hook::apply::page_cache::{Dropped, drop_folder};
+use gpuslice_hook::apply::page_cache::{Dropped, drop_folder, drop_folders};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -111,4 +111,25 @@ fn a_volume_with_very_many_files_keeps_no_container_waiting() {
     }
     let done = drop_folder(folder.path()).unwrap();
     assert_eq!((done.files, done.unfinished), (10_000, true));
+}
+
+/// The runtime waits for the hook, however many folders an annotation names.
+#[test]
+fn the_limit_on_files_is_one_for_all_folders_of_a_container() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for folder in &folders {
+        for number in 0..6_000 {
+            File::create(folder.path().join(number.to_string())).unwrap();
+        }
+    }
+    let paths = folders.each_ref().map(|folder| folder.path().to_owned());
+    let lines = drop_folders(&paths);
+    assert_eq!(
+        lines,
+        [format!(
+            "dropped the pages of 4000 files in {} and stopped after 10000 files or 10 s; the other files \
+             stay cached",
+            paths[1].display()
+        )]
+    );
 }
