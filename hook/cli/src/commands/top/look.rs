@@ -169,34 +169,18 @@ pub(super) fn age(seconds: Option<u64>) -> String {
 
 /// Cuts a text to a width, with a mark where something is missing, and pads it to that width.
 pub(super) fn fit(text: &str, width: usize, look: Look) -> String {
-    let mark = if look.ascii { "~" } else { "…" };
-    let is_whole = Span::raw(text).width() <= width;
-    let most = if is_whole {
-        width
-    } else {
-        width.saturating_sub(1)
+    let text = match look.ascii {
+        true => &text.replace(|letter: char| !letter.is_ascii(), "?"),
+        false => text,
     };
-    let (mut fitted, mut taken) = (String::new(), 0usize);
-    let mut buffer = [0; 4];
-    for letter in text.chars() {
-        let letter: &str = match letter.is_ascii() || !look.ascii {
-            true => letter.encode_utf8(&mut buffer),
-            false => "?",
-        };
-        let end = taken.saturating_add(Span::raw(letter).width());
-        if end > most {
-            break;
+    match width.checked_sub(1) {
+        Some(rest) if cells::width(text) > width => {
+            let mark = if look.ascii { "~" } else { "…" };
+            cells::left(&cells::start(text, rest), rest) + mark
         }
-        fitted.push_str(letter);
-        taken = end;
+        None => String::new(),
+        Some(_) => cells::left(text, width),
     }
-    if !is_whole && width > 0 {
-        fitted.extend(std::iter::repeat_n(' ', most.saturating_sub(taken)));
-        fitted.push_str(mark);
-        taken = width;
-    }
-    fitted.extend(std::iter::repeat_n(' ', width.saturating_sub(taken)));
-    fitted
 }
 
 /// Cuts a name in its middle, because the names of slices often differ at their ends.
@@ -282,6 +266,19 @@ mod tests {
         assert_eq!([Some(59), None].map(age), ["59s", "-"]);
         assert_eq!(percent(999, 1000), Some(99));
         assert_eq!(percent(1, 0), None);
+    }
+
+    /// A variation selector makes the character before it wider.
+    #[test]
+    fn an_emoji_is_not_cut_in_two() {
+        let look = Look {
+            ascii: false,
+            colour: true,
+        };
+        assert_eq!(fit("🕯\u{fe0f}", 2, look), "🕯\u{fe0f}");
+        assert_eq!(fit("🕯\u{fe0f}x", 3, look), "🕯\u{fe0f}x");
+        assert_eq!(fit("ab🕯\u{fe0f}x", 4, look), "ab🕯…");
+        assert_eq!(fit("👩\u{200d}🔬ab", 4, look), "👩\u{200d}🔬ab");
     }
 
     proptest! {

@@ -16,19 +16,25 @@ pub(crate) fn cut(screen: &Screen, text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let mark = if screen.unicode { "…" } else { "~" };
+    match most.checked_sub(1) {
+        None => String::new(),
+        Some(rest) => start(text, rest) + mark,
+    }
+}
+
+/// Returns the start of a text that takes at most so many columns. Whole texts are measured, because
+/// a character can change the width of the one before it (an emoji and its variation selector).
+pub(crate) fn start(text: &str, most: usize) -> String {
     let mut kept = String::new();
     for letter in text.chars() {
         let mut longer = kept.clone();
         longer.push(letter);
-        if width(&longer) >= most {
+        if width(&longer) > most {
             break;
         }
         kept = longer;
     }
-    match most {
-        0 => String::new(),
-        _ => kept + mark,
-    }
+    kept
 }
 
 /// Pads a text with blanks after it.
