@@ -1,8 +1,8 @@
-//! The limit of each device that was set since the start of the slice.
+//! Device limits that were changed after the slice started (`gpuslice resize`).
 //! Touches: the header.
 //! Law: a claim is granted against the limit in force at its end. A claimer takes the bytes, and
-//! then reads the limit once more; whoever lowers the limit writes it, and then adds up what is
-//! held. So one of the two sees the other.
+//! then reads the limit again. A process that lowers the limit writes it, and then sums the claimed
+//! bytes. So at least one of the two sees the other's write.
 
 use super::protocol::sync::{AtomicU32, fence, published};
 use crate::words::units::Bytes;

@@ -19,7 +19,7 @@ pub const ENOMEM: Errno = Errno(libc::ENOMEM);
 pub const EACCES: Errno = Errno(libc::EACCES);
 /// A part of the path is not a directory.
 pub const ENOTDIR: Errno = Errno(libc::ENOTDIR);
-/// The file is not of a usable kind, or an argument is not.
+/// The file is of an unsuitable kind, or an argument is invalid.
 pub const EINVAL: Errno = Errno(libc::EINVAL);
 /// The machine has reached its limit of open files.
 pub const ENFILE: Errno = Errno(libc::ENFILE);
@@ -33,7 +33,7 @@ pub const ELOOP: Errno = Errno(libc::ELOOP);
 pub const EAGAIN: Errno = Errno(libc::EAGAIN);
 /// The kernel does not have the call.
 pub const ENOSYS: Errno = Errno(libc::ENOSYS);
-/// The time is over.
+/// The wait timed out.
 pub const ETIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
 /// The file at this path is not the expected one.
 pub const ESTALE: Errno = Errno(libc::ESTALE);

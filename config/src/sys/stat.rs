@@ -18,7 +18,7 @@ pub struct Stat {
     pub length: u64,
     /// The owner's user id.
     pub owner: u32,
-    /// The time of the last change, in nanoseconds since 1970: of a folder, when a name in it was
+    /// The modification time, in nanoseconds since 1970. For a folder: when a name in it was last
     /// added, removed or changed.
     pub changed: u64,
 }

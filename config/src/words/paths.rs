@@ -36,8 +36,8 @@ pub const PROC_MEMINFO: &core::ffi::CStr = c"/proc/meminfo";
 /// Environment (`gpuslice run` only): the path of a slice file.
 pub const CONFIG: &core::ffi::CStr = c"GPUSLICE_CONFIG";
 
-/// Environment (`gpuslice run` only): the slice itself, for processes that cannot read its file.
-/// Examples are a server that has given up root, a private /tmp, or a cleaned-up /tmp.
+/// Environment (`gpuslice run` only): the slice itself, for processes that cannot read its file:
+/// they have given up root, have a private /tmp, or the file was removed from /tmp.
 pub const SLICE: &core::ffi::CStr = c"GPUSLICE_SLICE";
 
 /// Environment: the shim's log level, `warn`, `info` or `debug`. Unset: no log.

@@ -229,7 +229,8 @@ impl Account {
     }
 
     /// Records imported memory. The memory exists already, so the host is not queried. It is
-    /// charged to a process that holds the exported memory, as long as there is one in the slice.
+    /// charged to a process that holds the exported memory, as long as there is one in the slice,
+    /// and then to one that has imported it.
     pub(crate) fn import(&self, class: Class, bytes: Bytes) -> Import {
         let (mut import, mut limit) = self.try_import(class, bytes);
         if matches!(import, Import::Refused { .. }) && self.trims() {

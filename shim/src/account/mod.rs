@@ -1,10 +1,11 @@
-//! Accounts: the device that pays for an allocation.
+//! Accounts: charges each allocation to a device of the slice.
 //! Touches: the slice's ledger, this process's own table, the host's meminfo on unified memory.
 //! Law: memory is claimed before the driver is called, and released when the call fails or after
 //! the driver has freed it.
 //!
-//! The driver allocates in steps of 2 MiB, and charges are whole steps. Requests of up to 1 MiB
-//! share a step; the first request in a step pays for it (`allocations`).
+//! The driver allocates device memory in steps of 2 MiB, and its charges are whole steps. Requests of
+//! up to 1 MiB share a step; the first request in a step pays for it (`allocations`). Pinned host
+//! memory is charged by the page.
 
 mod charged;
 mod claims;

@@ -147,15 +147,15 @@ pub(crate) fn drop_reference(mut found: FoundEntry) {
     }
 }
 
-/// The number of the entry of an array and physical memory that was mapped into it. With the handle,
-/// it gives the array.
+/// The number of the entry for a mapping of physical memory into an array. The number and the handle
+/// together give the array.
 fn tile(array: u64, handle: u64) -> u64 {
     const NUMBER: u64 = (1 << 59) - 1;
     (array ^ handle.rotate_left(24)) & NUMBER
 }
 
-/// Records that physical memory was mapped into a sparse array. The array keeps the memory until it
-/// is destroyed: only the driver knows when the last part is unmapped.
+/// Records that physical memory was mapped into a sparse array. It counts as mapped until the
+/// array is destroyed, because only the driver knows when the last part is unmapped.
 pub(crate) fn mapped_into_array(state: &'static ProcessState, array: u64, handle: u64) {
     let number = tile(array, handle);
     let mut known = handles::all(state, Space::Tile, number);

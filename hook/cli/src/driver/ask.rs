@@ -27,8 +27,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
 /// The advice for a user whose driver hangs.
-pub(crate) const LOOK: &str = "see whether nvidia-smi answers, and what the kernel says: journalctl -k \
-                        --grep 'NVRM|Xid'";
+pub(crate) const LOOK: &str = "see whether nvidia-smi answers, and look for errors of the driver: \
+                        journalctl -k --grep 'NVRM|Xid'";
 
 /// The time limits of a query.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub(crate) enum AskError {
         said: String,
     },
     /// The driver did not answer.
-    #[error("the NVIDIA driver does not answer: no answer after {} s ({why}); {LOOK}", after.as_secs())]
+    #[error("the NVIDIA driver did not answer within {} s ({why}); {LOOK}", after.as_secs())]
     Silent {
         /// The time waited.
         after: Duration,
@@ -368,7 +368,7 @@ mod tests {
             let (answer, told) = script(hangs, SHORT);
             let error = answer.unwrap_err().to_string();
             assert!(
-                error.starts_with("the NVIDIA driver does not answer: no answer after 0 s")
+                error.starts_with("the NVIDIA driver did not answer within 0 s")
                     && error.contains("(a test needs it); see whether nvidia-smi answers"),
                 "{error}"
             );

@@ -162,7 +162,7 @@ impl Preview {
         if self.plan.writes_file() {
             writeln!(
                 out,
-                "  {}, with paths of its ledger and records added:",
+                "  {} (a run adds the paths of its ledger and records):",
                 file.display()
             )?;
             let text = slice.to_json();

@@ -45,7 +45,7 @@ pub(crate) fn uses(
     names(folder) && is_own().is_ok_and(|is_own| is_own || ledger.is_some_and(knows))
 }
 
-/// Returns the ledger of root's run, whose name cannot be guessed.
+/// Returns the ledger of a run of root. Its name is random, so other users cannot guess it.
 pub(crate) fn ledger_of(folder: &Path) -> Option<(PathBuf, fs::Metadata)> {
     let mut entries = fs::read_dir(folder).ok()?.flatten();
     let ledger = entries.find(|entry| {

@@ -200,8 +200,8 @@ impl Entry {
             || self.pid.is_some_and(is_gpuslice)
     }
 
-    /// Returns the folder of the run, if gpuslice has made it: a folder of the user may have such a
-    /// name. The folder names the link of its run.
+    /// Returns the run's private folder if gpuslice created it. A folder of the user may have such a
+    /// name, so the link that the folder records must be this run's.
     fn private(&self) -> Option<&Path> {
         let name = self.link.file_name()?.to_str()?;
         let link = self

@@ -196,8 +196,8 @@ pub(crate) fn watched(command_line: &[u8]) -> Option<(PathBuf, i32)> {
     is_ours.then(|| (folder.to_owned(), command))
 }
 
-/// Runs the watcher. Its first process exits as soon as the second one watches. No process waits
-/// for the second.
+/// Runs the watcher as a daemon. The process that was started exits as soon as its child watches; no
+/// process waits for the child.
 ///
 /// # Errors
 /// When the folder cannot be created or watched.

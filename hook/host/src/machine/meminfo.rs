@@ -1,4 +1,5 @@
-//! Chooses what shows a slice of unified memory in `/proc/meminfo`: the library, or a mounted file.
+//! The two ways in which `/proc/meminfo` shows a slice of unified memory: the library, or a mounted
+//! page.
 //! Touches: nothing.
 
 use serde::Deserialize;

@@ -25,13 +25,13 @@ pub fn write(paths: &HostPaths, event: &Event) {
 }
 
 /// The ends of containers, with what their ledger says. The ledger is removed with the slice, so it
-/// is read before.
+/// is read first.
 #[derive(Debug, Default)]
 pub struct Ends(Vec<(String, Event)>);
 
 impl Ends {
-    /// Prepares the events of these containers of a slice. A container that never had a slice has
-    /// no end.
+    /// Prepares the events of these containers of a slice. A container that never had a slice
+    /// gets no event.
     #[must_use]
     pub fn of(paths: &HostPaths, record: &SliceRecord, ids: &[String]) -> Ends {
         if record.devices.is_empty() {
@@ -44,7 +44,7 @@ impl Ends {
         Ends(ends.collect())
     }
 
-    /// Writes them, but for the containers that are still in the record.
+    /// Writes the events, except those of containers that are still in the record.
     pub fn write(self, paths: &HostPaths, left: Option<&SliceRecord>) {
         for (id, mut event) in self.0 {
             let is_left = left.is_some_and(|left| left.containers.iter().any(|one| one.id == id));

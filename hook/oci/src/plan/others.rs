@@ -10,7 +10,7 @@ use gpuslice_host::machine::devices::{Device, SliceTarget};
 use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::slices::records::DeviceBudget;
 
-/// The GPUs that a container has, or may have, beside those that its request names.
+/// The GPUs that a container has, or may have, besides those that its request names.
 pub(super) struct Others<'a> {
     targets: Vec<SliceTarget<'a>>,
     /// Whether the container certainly has them, or has no other, and has its slice alone.
@@ -24,7 +24,7 @@ pub(super) struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    /// Finds them. `each`: the budgets of the GPUs that are named. `visible`: the GPUs that the
+    /// Finds those GPUs. `each`: the budgets of the GPUs that are named. `visible`: the GPUs that the
     /// container is given, if they are known.
     ///
     /// # Errors
@@ -90,11 +90,13 @@ impl<'a> Others<'a> {
         memory.or(least).filter(|_| self.may_have_instances)
     }
 
-    /// Limits them as the policy limits a container without a request: adds budgets to `each`.
-    /// Returns the limit on GPUs that do not count, and a note: those of which it is not known whether
-    /// the container has them, and all those that only the maximum limits, which grants no memory.
-    /// `memory`: what the policy lets a container without a request have. `allowed`: whether the policy
-    /// slices a GPU.
+    /// Limits these GPUs as the policy limits a container without a request. Adds a budget to `each`
+    /// for every GPU that admission counts. Returns the limit on the GPUs that admission does not
+    /// count, and a note for the user.
+    ///
+    /// Admission does not count a GPU if it is not known whether the container has it, or if only the
+    /// policy's maximum limits it: a maximum grants no memory. `memory`: the size that the policy gives
+    /// a container without a request. `allowed`: whether the policy slices a GPU.
     ///
     /// # Errors
     /// When the policy refuses such a container.

@@ -123,7 +123,8 @@ fn a_second_hook_that_fails_leaves_what_the_first_one_has_mounted() {
     }
 }
 
-/// The kernel labels what the hook creates for containers. Tried with files in place of SELinux's.
+/// SELinux labels the files that the hook creates for containers. Plain files stand in for
+/// /sys/fs/selinux and /proc/thread-self/attr.
 #[test]
 fn on_a_host_with_selinux_new_files_have_the_label_of_containers_files() {
     if !is_root() {

@@ -11,7 +11,7 @@ use crate::real::opencl::{
 };
 use crate::slice;
 
-/// `clGetDeviceInfo`. Drivers of NVIDIA's have no query of free memory.
+/// `clGetDeviceInfo`. NVIDIA's OpenCL drivers have no query for free memory.
 ///
 /// # Safety
 /// The caller guarantees the vendor function's contract.

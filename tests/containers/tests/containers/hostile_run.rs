@@ -114,9 +114,9 @@ fn mounts_over_the_slice_by_a_privileged_container_stay_in_it() {
     assert_nothing_left(&host);
 }
 
-/// The host's own programs got the list of a container that shares the host's /etc.
+/// The preload list of a container that shares the host's /etc appeared on the host, for its programs.
 #[test]
-fn a_container_that_shares_the_hosts_etc_leaves_it_alone() {
+fn a_shared_etc_never_gets_the_preload_list_of_a_container() {
     if !ready() {
         return;
     }

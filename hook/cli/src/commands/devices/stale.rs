@@ -91,7 +91,7 @@ fn uuid(device: &Value) -> &str {
 fn compare(listed: &[Value], now: &[Value], found: &mut Vec<String>) {
     let has = |all: &[Value], one: &Value| all.iter().any(|other| uuid(other) == uuid(one));
     for gone in listed.iter().filter(|one| !has(now, one)) {
-        found.push(format!("{} is listed and not on this host", uuid(gone)));
+        found.push(format!("{} is listed but not on this host", uuid(gone)));
     }
     for device in now {
         let uuid = uuid(device);
@@ -106,7 +106,7 @@ fn compare(listed: &[Value], now: &[Value], found: &mut Vec<String>) {
             if was != is {
                 let (was, is) = (shown(key, was), shown(key, is));
                 let key = key.replace('_', " ");
-                found.push(format!("{uuid} has {key} {is}, and {was} is listed"));
+                found.push(format!("{uuid} has {key} {is}, but the list says {was}"));
             }
         }
         compare(array(old, "mig"), array(device, "mig"), found);
@@ -145,8 +145,8 @@ mod tests {
         let now =
             r#"[{"uuid":"GPU-1","mig":[{"uuid":"MIG-1","memory":2147483648},{"uuid":"MIG-3"}]}]"#;
         let expected = [
-            "MIG-2 is listed and not on this host",
-            "MIG-1 has memory 2.00 GiB, and 1.00 GiB is listed",
+            "MIG-2 is listed but not on this host",
+            "MIG-1 has memory 2.00 GiB, but the list says 1.00 GiB",
             "MIG-3 is not listed",
         ];
         assert_eq!(difference(listed, now), expected);

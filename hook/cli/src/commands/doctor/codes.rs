@@ -176,7 +176,7 @@ codes! {
     DriverLimitLower = "driver-limit-lower", Warning, "the driver's limit is lower than the slice",
         "give the slice the size of the driver's limit, or remove the driver's limit";
     MeminfoMissing = "meminfo-missing", Warning, "the host's meminfo is not visible to it",
-        "start the container again, or let the slice file name a readable meminfo";
+        "start the container again, or set meminfo in the slice file to a file that the program can read";
     MeminfoOld = "meminfo-old", Warning, "the meminfo mounted for it is not written any more",
         "start gpusliced with [meminfo] for containers; start a run again";
     LogNotWritable = "log-not-writable", Warning, "its log file cannot be written",

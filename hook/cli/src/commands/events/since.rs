@@ -1,4 +1,4 @@
-//! Reads a time in the past: an age, or a time of day.
+//! Parses the value of `--since`: an age, a date, or a date with a time.
 //! Touches: its arguments, the clock, the local time zone.
 
 use crate::base::{local_time, text};

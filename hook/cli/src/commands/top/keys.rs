@@ -19,8 +19,8 @@ pub(super) const KEYS: [(&str, &str); 14] = [
     ("Space", "pause and continue"),
     ("+ -", "refresh less or more often"),
     ("? h", "this help"),
-    ("Esc", "back, and from the first page: end"),
-    ("q ^C", "end"),
+    ("Esc", "go back; on the first page, quit"),
+    ("q ^C", "quit"),
 ];
 
 /// The longest filter.

@@ -208,7 +208,7 @@ fn containerd_is_not_said_to_give_slices_when_an_imported_file_wins() {
 }
 
 #[test]
-fn the_wrapper_does_not_take_the_place_of_a_runtime_that_it_would_not_run() {
+fn by_runtime_refuses_to_replace_a_runtime_that_the_wrapper_cannot_run() {
     let Some(engine) = Engine::new("containerd") else {
         return;
     };

@@ -196,7 +196,7 @@ fn a_fault_of_the_hosts_files_is_the_cause() {
         ),
         (
             "devices-stale",
-            "is listed and not on this host",
+            "is listed but not on this host",
             &[("run/gpuslice/devices.json", &stale)],
         ),
         ("devices-missing", "devices.json does not exist", &[HOOK]),

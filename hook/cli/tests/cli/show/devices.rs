@@ -237,9 +237,9 @@ fn a_list_of_gpus_that_is_out_of_date_is_named_with_its_differences() {
         std::os::unix::fs::symlink("/bin/true", here.folder.join(name)).unwrap();
     }
     let stale = "/run/gpuslice/devices.json, the list of GPUs that containers are given slices of, is out of \
-                 date: GPU-3090aaaa-1111-4222-8333-444455550000 is listed and not on this host; \
-                 GPU-200aaaaa-2222-4333-8444-555566660000 has index 0, and 1 is listed; \
-                 GPU-200aaaaa-2222-4333-8444-555566660000 has minor 0, and 1 is listed; \
+                 date: GPU-3090aaaa-1111-4222-8333-444455550000 is listed but not on this host; \
+                 GPU-200aaaaa-2222-4333-8444-555566660000 has index 0, but the list says 1; \
+                 GPU-200aaaaa-2222-4333-8444-555566660000 has minor 0, but the list says 1; \
                  GPU-200aaaaa-2222-4333-8444-555566660001 is not listed; run gpuslice devices --write";
     let listed = "rtx3090+h200";
     let (out, err, status) = on_a_host(&here, listed, &["status"]);

@@ -120,10 +120,10 @@ fn two_slices_of_one_owner_both_count_before_any_program_is_in_them() {
     }
 }
 
-/// Everybody may enter the folder of root's slice. The variables name its ledger, which everybody who
-/// knows the name can open.
+/// Any user can enter the folder of root's slice. A process opens the ledger by its random name,
+/// which only the slice's environment contains.
 #[test]
-fn no_other_user_can_read_the_files_of_a_slice() {
+fn no_file_but_the_ledger_is_open_to_other_users() {
     let place = place();
     let script = r#"
         eval "$(slice notebook)"

@@ -159,7 +159,7 @@ fn loaders_read_the_same_while_their_pages_are_dropped_behind_them() {
 }
 
 #[test]
-fn a_file_that_is_unmapped_in_fragments_goes_with_the_last_of_them() {
+fn a_file_unmapped_in_fragments_is_evicted_after_the_last_one() {
     let folder = tempfile::tempdir().unwrap();
     fragments_leave_nothing(&Models::of(256), folder.path());
 }

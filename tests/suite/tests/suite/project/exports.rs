@@ -137,7 +137,7 @@ fn the_library_runs_nothing_when_it_is_loaded_or_unloaded() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn what_every_start_writes_to_is_one_page_of_the_librarys_file() {
+fn the_writable_segment_of_the_library_fits_in_one_page() {
     let said = ask("readelf", &["-lW"]);
     let writable: Vec<&str> = said
         .lines()

@@ -78,7 +78,7 @@ fn memory_of_a_full_slice_can_be_registered() {
     );
 }
 
-/// The driver makes all pages resident that it registers.
+/// The driver makes every page that it registers resident.
 #[test]
 fn memory_that_was_never_used_can_be_registered_if_it_fits() {
     let slice = slice(GIB);

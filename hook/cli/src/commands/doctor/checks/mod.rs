@@ -33,7 +33,7 @@ pub(super) struct Case<'a> {
     pub(super) places: &'a HostPaths,
 }
 
-/// What the checks of a process are given, beside the process itself.
+/// The inputs of a process's checks, besides the process itself.
 pub(super) struct Surroundings<'a> {
     pub(super) slice: Option<&'a Membership>,
     pub(super) container: Option<&'a ContainerSeen>,

@@ -122,10 +122,9 @@ fn only_the_drivers_own_table_refuses_a_limit_below_the_use() {
     }
 }
 
-/// With limits on both levels, dmem enforces each of them, and the driver's own table only the
-/// nearest.
+/// With a limit on both cgroups, dmem enforces both. The driver's own table enforces only the nearest.
 #[test]
-fn a_limit_above_holds_too_only_where_the_kernel_has_dmem() {
+fn only_dmem_also_enforces_the_limit_of_an_ancestor_cgroup() {
     let Some((above, leaf)) = two_levels("nest") else {
         return;
     };

@@ -75,8 +75,8 @@ fn the_lower_of_both_holds_in_a_slice_in_either_order() {
     }
 }
 
-/// The toolkit's soft limit adds to dmem.min of the ancestors, and stays there: NVIDIA's documents
-/// call for it to be set to 0 before the cgroup goes. Ours adds nothing to it.
+/// The toolkit's soft limit raises dmem.min of the ancestor cgroups, and stays there after the cgroup
+/// is removed. NVIDIA documents that it must be set to 0 first. gpuslice's limit raises no dmem.min.
 #[test]
 fn only_the_toolkits_own_soft_limit_is_left_in_ancestors() {
     for theirs_first in [true, false] {
