@@ -25,6 +25,8 @@ pub(super) struct Change {
     /// Whether gpuslice owns the whole file. Such a file gets no backup, because the engine might
     /// read it too: in some folders it reads every file, whatever its name.
     pub(super) ours: bool,
+    /// The text that a new file is made from, and its name: only the differences are shown.
+    pub(super) origin: Option<(String, String)>,
 }
 
 /// Returns the text of a file; None if it does not exist.
@@ -82,6 +84,7 @@ impl Change {
             old,
             new: (!nothing).then_some(new),
             ours: false,
+            origin: None,
         }
     }
 
@@ -119,6 +122,7 @@ impl Change {
             old: read(path)?,
             new,
             ours: true,
+            origin: None,
         })
     }
 
@@ -210,7 +214,9 @@ impl Change {
             let text = text.as_deref().unwrap_or_default();
             text.lines().map(str::to_owned).collect()
         };
-        let (old, new) = (lines(&self.old), lines(&self.new));
+        let origin = self.origin.as_ref().filter(|_| self.old.is_none());
+        let before = origin.map_or_else(|| self.old.clone(), |(_, text)| Some(text.clone()));
+        let (old, new) = (lines(&before), lines(&self.new));
         let same = |one: &[String], other: &[String], back: bool| {
             let pairs = |at: &usize| match back {
                 false => one.get(*at) == other.get(*at),
@@ -234,7 +240,10 @@ impl Change {
         };
         let counted = |lines: &[String]| lines.len().saturating_sub(tail);
         let mut shown = vec![
-            format!("--- {}", name(self.old.is_some())),
+            match origin {
+                Some((origin, _)) => format!("--- {origin}"),
+                None => format!("--- {}", name(self.old.is_some())),
+            },
             format!("+++ {}", name(self.new.is_some())),
             format!("@@ line {} @@", head.saturating_add(1)),
         ];

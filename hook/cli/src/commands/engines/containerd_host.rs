@@ -42,6 +42,7 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
     let wrong = || format!("cannot change {}", path.display());
     let mut notes = Vec::new();
     let wrapper;
+    let mut origin = None;
     let (edit, base) = if wanted.remove {
         let new = old.as_deref().map(containerd::remove).transpose();
         let new = new.with_context(wrong)?.unwrap_or_default();
@@ -66,8 +67,10 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
                 let file = spec.to_str().with_context(wrong)?;
                 let base = containerd::base_spec(old.as_deref()).with_context(wrong)?;
                 let base = base.filter(|base| Path::new(base) != spec);
-                let base = containerd::with_hooks(&base_spec(base)?, &wanted.hook()?)
+                let (name, text) = base_spec(base)?;
+                let base = containerd::with_hooks(&text, &wanted.hook()?)
                     .context("cannot put hooks into containerd's base specification")?;
+                origin = Some((name, text));
                 (By::BaseSpec(file), Some(base))
             }
             Way::Runtime => {
@@ -83,7 +86,10 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
         let new = containerd::add(start.as_deref(), by, wanted.set_as_default, dialects);
         (Change::edit(&path, old, new.with_context(wrong)?), base)
     };
-    let mut whole = Change::whole(&spec, base)?;
+    let mut whole = Change {
+        origin,
+        ..Change::whole(&spec, base)?
+    };
     if whole.new.is_none() && whole.old.is_some() {
         let users = users(&path, edit.new.as_deref(), &spec);
         if !users.is_empty() {
@@ -148,13 +154,15 @@ fn users(main: &Path, text: Option<&str>, spec: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the specification that gpuslice's is made from: the configured one, or containerd's own.
-fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
+/// Returns the specification that gpuslice's is made from, and its name: the configured one, or
+/// containerd's own.
+fn base_spec(configured: Option<String>) -> anyhow::Result<(String, String)> {
     if let Some(file) = configured {
         let text = change::read(Path::new(&file))?;
-        return text.with_context(|| {
+        let text = text.with_context(|| {
             format!("containerd's configuration names {file}, which does not exist")
-        });
+        })?;
+        return Ok((file, text));
     }
     let asked = Command::new("ctr").args(["oci", "spec"]).output();
     let asked = asked.context(
@@ -164,7 +172,8 @@ fn base_spec(configured: Option<String>) -> anyhow::Result<String> {
         let said = String::from_utf8_lossy(&asked.stderr);
         bail!("ctr oci spec failed ({}): {}", asked.status, said.trim());
     }
-    containerd::without_rlimits(&String::from_utf8(asked.stdout)?)
+    let text = containerd::without_rlimits(&String::from_utf8(asked.stdout)?)?;
+    Ok(("`ctr oci spec`, without its rlimits".to_owned(), text))
 }
 
 /// The configuration that containerd reports for all of its files; `None` if it cannot be queried.

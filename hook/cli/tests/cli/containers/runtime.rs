@@ -237,3 +237,33 @@ fn the_toolkits_file_is_the_one_that_the_environment_names() {
         assert!(text.contains("gpuslice-runtime"), "{text}");
     }
 }
+
+/// The dry run printed all lines of containerd's own specification, for two hooks.
+#[test]
+fn a_dry_run_shows_only_what_is_added_to_a_base_specification() {
+    let place = place();
+    let member = |number| format!("  \"other{number}\": {number},\n");
+    let members: String = (0..200).map(member).collect();
+    let spec = format!("{{\n{members}  \"ociVersion\": \"1.0.2\"\n}}\n");
+    let file = place.path().join("spec.json");
+    fs::write(&file, &spec).unwrap();
+    let text = format!(
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = \"runc\"\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
+         runtime_type = \"io.containerd.runc.v2\"\nbase_runtime_spec = \"{}\"\n",
+        file.display()
+    );
+    fs::write(place.path().join("config.toml"), text).unwrap();
+    let options = ["containerd", "--config", "config.toml"];
+    let (said, err, status) = told(&mut configure(&place, &options, true));
+    assert_eq!((err.as_str(), status), ("", 0), "{said}");
+    assert!(
+        said.contains(&format!("--- {}\n", file.display())),
+        "{said}"
+    );
+    for stage in ["createRuntime", "poststop"] {
+        assert!(said.contains(&format!("\"{stage}\":[")), "{said}");
+    }
+    assert!(!said.contains("other7\""), "{said}");
+    assert!(said.lines().count() < 60, "{said}");
+}
