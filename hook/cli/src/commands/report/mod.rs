@@ -14,6 +14,7 @@ mod table;
 use crate::base::{json, streams, text};
 use crate::commands::plot::write;
 use crate::commands::status::driver::Drivers;
+use crate::commands::status::show::{self, screen::Screen};
 use crate::commands::status::{no_such_slice, on_screen, tell_unread};
 use anyhow::bail;
 use gather::Report;
@@ -128,7 +129,16 @@ fn print(args: &Args, report: &Report, screen: bool) -> anyhow::Result<()> {
     let said = match (args.json, args.watch) {
         (true, false) => json::document(report)?,
         (true, true) => json::line(report)?,
-        (false, _) if screen => on_screen(&table::table(report)),
+        (false, _) if screen => {
+            let head = format!("gpuslice report  {}  every {} s", show::clock(), args.every);
+            let text = table::table(report);
+            on_screen(&show::page(
+                &head,
+                &text,
+                "gpuslice report NAME shows one slice",
+                &Screen::of_stdout(),
+            ))
+        }
         (false, true) => format!("{}\n", table::table(report)),
         (false, false) => table::table(report),
     };

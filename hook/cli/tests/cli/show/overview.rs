@@ -177,6 +177,38 @@ fn sixty_four_slices_are_all_shown_and_a_watch_fits_the_terminal() {
     children.into_iter().for_each(end);
 }
 
+/// The first slices scrolled out of the terminal, and their columns wrapped.
+#[test]
+fn a_watched_report_fits_the_terminal() {
+    let machine = Machine::new(&HERE, "rtx3090");
+    let slice = |number| {
+        let name = format!("--name=worker-{number}");
+        machine.slice(&["--memory=1GiB", &name]).0
+    };
+    let children: Vec<Child> = (0..8).map(slice).collect();
+    let mut report = HERE.gpuslice();
+    machine.home.of(&mut report).args(["report", "--watch"]);
+    let mut terminal = Terminal::new(24, 60);
+    let mut child = terminal.start(&mut report);
+    let shown = terminal.until("a report", |shown| shown.contains(" more lines"));
+    let lines: Vec<&str> = shown.lines().collect();
+    let clock = row(&shown, "gpuslice report")[2];
+    assert!(
+        clock.len() == 8 && clock.matches(':').count() == 2,
+        "{shown}"
+    );
+    assert!(lines[2].starts_with("worker-0"), "{shown}");
+    let cut = lines
+        .iter()
+        .filter(|line| line.ends_with('~') || line.ends_with('…'));
+    assert!(cut.count() > 0, "{shown}");
+    terminal.resize(100, 200);
+    terminal.until("all slices", |shown| shown.contains("worker-7"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    children.into_iter().for_each(end);
+}
+
 #[test]
 fn a_card_with_unified_memory_shows_the_memory_of_its_host() {
     let machine = Machine::new(&HERE, "gb10");

@@ -35,6 +35,9 @@ pub(super) fn overview(now: &Snapshot, screen: &Screen, with_processes: bool) ->
 /// The lines of warnings on a terminal that also shows slices: one in so many of its lines.
 const WARNINGS: usize = 3;
 
+/// How to see the lines of the overview that do not fit.
+const TOP: &str = "gpuslice top scrolls";
+
 /// Returns the overview, or the details of chosen slices, under a headline with the time. It has at
 /// most as many lines as the terminal, each at most as long as the terminal is wide.
 pub(super) fn refreshed(
@@ -43,37 +46,60 @@ pub(super) fn refreshed(
     with_processes: bool,
     details: Option<String>,
 ) -> String {
-    let width = screen.width.unwrap_or(usize::MAX);
-    let headline = format!("gpuslice status  {}  every second, ^C ends it", clock());
-    let headline = cells::cut(screen, &headline, width);
-    let mut lines = vec![screen.paint(Ink::Bold, &headline), String::new()];
-    // The cursor stands below the last line, which must not scroll.
-    let most = screen.height.unwrap_or(usize::MAX).saturating_sub(1);
+    let headline = format!("gpuslice status  {}  every second", clock());
+    let mut lines = head(&headline, screen);
+    let most = most_lines(screen);
     let room = most.saturating_sub(lines.len());
     let (mut body, mut warnings) = match details {
         // Its warnings are among the details.
-        Some(details) => {
-            let lines = details.lines().map(|line| cells::cut(screen, line, width));
-            (lines.collect(), Vec::new())
-        }
+        Some(details) => (fitting(&details, screen), Vec::new()),
         None => (
             body(now, screen, with_processes),
             warning_lines(&now.warnings, screen),
         ),
     };
-    shorten(&mut warnings, (room / WARNINGS).max(1), screen);
+    shorten(&mut warnings, (room / WARNINGS).max(1), TOP, screen);
     if !warnings.is_empty() {
         warnings.insert(0, String::new());
     }
-    shorten(&mut body, room.saturating_sub(warnings.len()), screen);
+    shorten(&mut body, room.saturating_sub(warnings.len()), TOP, screen);
     lines.append(&mut body);
     lines.append(&mut warnings);
     lines.truncate(most);
     lines.join("\n") + "\n"
 }
 
+/// Returns a text under a headline. It has at most as many lines as the terminal, each at most as long
+/// as the terminal is wide. `advice`: how to see the lines that do not fit.
+pub(crate) fn page(headline: &str, text: &str, advice: &str, screen: &Screen) -> String {
+    let mut lines = head(headline, screen);
+    let mut body = fitting(text, screen);
+    let most = most_lines(screen);
+    shorten(&mut body, most.saturating_sub(lines.len()), advice, screen);
+    lines.append(&mut body);
+    lines.truncate(most);
+    lines.join("\n") + "\n"
+}
+
+fn head(headline: &str, screen: &Screen) -> Vec<String> {
+    let headline = format!("{headline}, ^C ends it");
+    let headline = cells::cut(screen, &headline, screen.width.unwrap_or(usize::MAX));
+    vec![screen.paint(Ink::Bold, &headline), String::new()]
+}
+
+/// The cursor stands below the last line, which must not scroll.
+fn most_lines(screen: &Screen) -> usize {
+    screen.height.unwrap_or(usize::MAX).saturating_sub(1)
+}
+
+fn fitting(text: &str, screen: &Screen) -> Vec<String> {
+    let width = screen.width.unwrap_or(usize::MAX);
+    let lines = text.lines().map(|line| cells::cut(screen, line, width));
+    lines.collect()
+}
+
 /// Returns the local time of day.
-fn clock() -> String {
+pub(crate) fn clock() -> String {
     let mut parts = std::mem::MaybeUninit::<libc::tm>::uninit();
     // SAFETY: a null pointer is allowed.
     let now = unsafe { libc::time(std::ptr::null_mut()) };
@@ -89,14 +115,14 @@ fn clock() -> String {
 }
 
 /// Returns the text that says how many lines are missing, in place of the last ones.
-fn shorten(lines: &mut Vec<String>, most: usize, screen: &Screen) {
+fn shorten(lines: &mut Vec<String>, most: usize, advice: &str, screen: &Screen) {
     if lines.len() <= most {
         return;
     }
     let missing = lines.len().saturating_sub(most.saturating_sub(1));
     lines.truncate(most.saturating_sub(1));
     if most > 0 {
-        let more = format!("  {missing} more lines (gpuslice top scrolls)");
+        let more = format!("  {missing} more lines ({advice})");
         let more = cells::cut(screen, &more, screen.width.unwrap_or(usize::MAX));
         lines.push(screen.paint(Ink::Dim, &more));
     }
