@@ -227,6 +227,26 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
     assert_eq!(unknown, Err(AdmissionError::NoHost));
 }
 
+/// A display name is what an annotation says. Only the id decides whether a promise is one's own.
+#[test]
+fn a_slice_is_told_from_others_by_its_id_and_not_by_its_name() {
+    let policy = crate::machine::policy::parse("reserve = \"8GiB\"").unwrap();
+    let fits = |slice: &str, name: &str| {
+        let mut machine = host(Bytes::gib(100), &[]);
+        machine.unused.push(Unused {
+            slice: slice.to_owned(),
+            name: name.to_owned(),
+            memory: Bytes::gib(60),
+        });
+        asked(budget(SPARK, Bytes::gib(40)), &[], &policy, Some(&machine)).is_ok()
+    };
+    assert!(
+        fits("new", "team/other"),
+        "its own promise counted against it"
+    );
+    assert!(!fits("other", "new"), "another's promise did not count");
+}
+
 #[test]
 fn who_is_over_committed_is_promised_what_is_left() {
     let policy = crate::machine::policy::parse("reserve = \"8GiB\"\novercommit = true").unwrap();

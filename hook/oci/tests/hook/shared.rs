@@ -277,3 +277,22 @@ fn a_record_names_the_pod_of_its_container() {
     };
     assert_eq!(pods, [Some(pod), None]);
 }
+
+/// The promise of a run that was killed with its watcher kept containers from starting.
+#[test]
+fn the_promise_of_a_run_that_has_ended_keeps_no_container_from_starting() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::spark();
+    fs::create_dir(host.run("promises")).unwrap();
+    let mut run = ProcessId::of(std::process::id().cast_signed()).unwrap();
+    // A process that had this number before.
+    run.start_time -= 1;
+    let id = tenants::promise_id(&run, "model");
+    let promise = format!("promises/{}.{id}", 10u64 << 30);
+    fs::write(host.run(&promise), [0; 8]).unwrap();
+    // 92 GiB are left beside the reserve, and 82 beside the promise.
+    let container = host.asking("c1", &[("gpuslice.io/memory", "87GiB")]);
+    container.is_given_its_slice();
+}

@@ -137,6 +137,32 @@ fn gone(id: &str) -> String {
     format!("removed container {id}\nremoved slice {id}\n")
 }
 
+/// Processes of another namespace cannot be seen there, and are not dead.
+#[test]
+fn gc_in_another_pid_namespace_removes_no_living_container() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: a pid namespace needs root");
+        return;
+    }
+    let host = Host::new("containers-gc-elsewhere");
+    let living = sleeper();
+    host.container("living", &living);
+    let mut gc = host.here.gpuslice();
+    gc.arg("gc").arg("--root").arg(host.root.path());
+    let mut elsewhere = Command::new("unshare");
+    elsewhere
+        .args(["--pid", "--fork", "--mount-proc"])
+        .arg(gc.get_program())
+        .args(gc.get_args());
+    let (out, err, _) = told(host.home.of(&mut elsewhere));
+    assert!(!out.contains("removed"), "{out}{err}");
+    assert!(
+        format!("{out}{err}").contains("container living stays"),
+        "{out}{err}"
+    );
+    assert!(host.places().slice("living").exists());
+}
+
 #[test]
 fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
     let host = Host::new("containers");

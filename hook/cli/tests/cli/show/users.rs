@@ -231,3 +231,44 @@ fn root_reads_nothing_that_another_users_link_leads_to() {
         "{out}"
     );
 }
+
+/// Every process can name the file of root's run in its environment.
+#[test]
+fn a_strangers_process_is_not_in_the_report_of_roots_slice() {
+    let script = r#"
+        (as 0 timeout 60 $gpuslice run --sim=rtx3090 --memory=4GiB --name=ours -- \
+            sh -c 'echo $GPUSLICE_CONFIG > /tmp/config; echo $$ > /tmp/ours; exec sleep 60') \
+            < /dev/null > /dev/null 2>&1 &
+        for try in $(seq 500); do [ -s /tmp/ours ] && break; sleep 0.02; done
+        as 65534 env GPUSLICE_CONFIG=$(cat /tmp/config) \
+            sh -c 'echo $$ > /tmp/stranger; exec sleep 60' < /dev/null > /dev/null 2>&1 &
+        for try in $(seq 500); do [ -s /tmp/stranger ] && break; sleep 0.02; done
+        echo $(cat /tmp/stranger /tmp/ours)
+        $gpuslice report ours --json
+        kill $(cat /tmp/stranger /tmp/ours)"#;
+    let Some(out) = on_machine(script) else {
+        return;
+    };
+    let (pids, report) = out.split_once('\n').unwrap();
+    let (stranger, own) = pids.split_once(' ').unwrap();
+    let report: Value = serde_json::from_str(report).unwrap();
+    let listed = report["slices"][0]["processes"].as_array().unwrap().iter();
+    let listed: Vec<String> = listed.map(|one| one["pid"].to_string()).collect();
+    assert!(listed.contains(&own.to_owned()), "{report}");
+    assert!(!listed.contains(&stranger.to_owned()), "{report}");
+}
+
+/// The folder of a simulated machine may be another user's.
+#[test]
+fn a_state_folder_that_may_not_be_entered_is_named() {
+    let script = r#"
+        mkdir -m 700 /tmp/private
+        as 65534 env GPUSLICE_SIM_STATE=/tmp/private $gpuslice run --sim=rtx3090 --memory=4GiB -- true 2>&1 ||
+            echo $?"#;
+    let Some(out) = on_machine(script) else {
+        return;
+    };
+    assert!(out.contains("cannot start the simulated machine"), "{out}");
+    assert!(out.contains("Permission denied"), "{out}");
+    assert!(!out.contains("cuInit") && out.ends_with("125\n"), "{out}");
+}

@@ -95,6 +95,33 @@ fn compose_knows_every_field_of_the_example() {
     check("compose");
 }
 
+/// gpusliced answers other machines and runs as root. What it cannot do, an attacker cannot do by it.
+#[test]
+fn the_daemons_unit_gives_up_the_rights_that_it_does_not_need() {
+    let unit = place::workspace().join("packaging/systemd/gpusliced.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    for line in [
+        "CapabilityBoundingSet=CAP_SYS_ADMIN CAP_DAC_READ_SEARCH CAP_FOWNER CAP_LEASE CAP_SYS_PTRACE CAP_SETUID CAP_SETGID",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "ProtectKernelTunables=yes",
+        "ProtectKernelModules=yes",
+        "ProtectKernelLogs=yes",
+        "ProtectControlGroups=yes",
+        "ProtectClock=yes",
+        "ProtectHostname=yes",
+        "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+        "RestrictNamespaces=yes",
+        "RestrictRealtime=yes",
+        "RestrictSUIDSGID=yes",
+        "LockPersonality=yes",
+        "SystemCallArchitectures=native",
+        "TasksMax=64",
+    ] {
+        assert!(unit.lines().any(|it| it == line), "{line}");
+    }
+}
+
 #[test]
 fn systemd_knows_every_line_of_the_units() {
     let packaged = std::fs::read_dir(place::workspace().join("packaging/systemd")).unwrap();
