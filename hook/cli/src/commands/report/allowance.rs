@@ -36,7 +36,7 @@ impl Allowance {
 }
 
 /// Returns this thread's processor time, which other load on the machine does not increase.
-fn spent() -> Duration {
+pub(super) fn spent() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -1,19 +1,25 @@
 //! Tests with heaps built word by word: valid chains are followed, invalid chains are rejected.
 
 use super::*;
+use crate::commands::report::allowance::spent;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A process memory with these words; all other words are zero, and all of it is resident.
 #[derive(Default)]
 struct Made {
     words: BTreeMap<u64, u64>,
     reads: usize,
+    /// The processor time that one reading takes.
+    cost: Duration,
 }
 
 impl Memory for Made {
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.reads += 1;
+        let end = spent() + self.cost;
+        while spent() < end {}
         buffer.fill(0);
         let end = at.saturating_add(buffer.len() as u64);
         for (place, word) in self.words.range(at..end) {
@@ -118,7 +124,7 @@ proptest! {
         small in prop::collection::btree_map((0u64..1 << 13).prop_map(|at| START + at * 8), 0u64..1 << 17, 0..200),
         main in any::<bool>(),
     ) {
-        let mut made = Made { words, reads: 0 };
+        let mut made = Made { words, ..Made::default() };
         made.words.extend(small);
         let area = Area { start: START, end: START + (1 << 16), main };
         let kept = kept(&mut made, &[area], &mut Allowance::share_of(1));
@@ -147,4 +153,16 @@ fn a_heap_whose_chain_breaks_at_its_end_costs_a_few_readings_of_it() {
     assert_eq!(kept(&mut made, &[area], &mut allowance), None);
     let most = (HEAP * READINGS + READ) / LITTLE as u64;
     assert!((made.reads as u64) <= most, "{} of {most}", made.reads);
+}
+
+/// A program can have as many heaps as it likes, and a report reads those of all slices.
+#[test]
+fn heaps_without_end_are_read_no_longer_than_the_allowance() {
+    let chunks = [(0x290, true), (0x5000, false), (0x1d70, true)];
+    let (mut made, area) = main_heap(&chunks);
+    made.cost = Duration::from_millis(5);
+    // 20 ms for each of 50 slices.
+    let mut allowance = Allowance::share_of(50);
+    assert_eq!(kept(&mut made, &[area; 1000], &mut allowance), None);
+    assert!(made.reads < 10, "{}", made.reads);
 }

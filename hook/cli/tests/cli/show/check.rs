@@ -1,6 +1,7 @@
 //! `gpuslice check` where a slice cannot work: it never reports success.
 
 use crate::support::member::{GPU, Member, ledger_of};
+use crate::support::terminal::Terminal;
 use crate::support::{Home, Installation, start, told};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
@@ -297,4 +298,24 @@ fn check_without_a_driver_still_names_a_slice_that_cannot_be_used() {
     );
     assert!(err.starts_with(&start), "{err}");
     assert_eq!((out.as_str(), status), ("", 2));
+}
+
+/// Columns wrapped at 80 columns, and the verdict was in no colour.
+#[test]
+fn on_a_terminal_lines_fit_and_the_verdict_has_a_colour() {
+    let run = |variable: &str| {
+        let home = Home::new();
+        let mut command = HERE.gpuslice();
+        let mut terminal = Terminal::new(100, 80);
+        let bare = ["check", "--sim", "gb10", "--bare"];
+        let shown = terminal.run(home.of(&mut command).args(bare).env(variable, "1"));
+        (
+            shown,
+            terminal.written.windows(2).any(|two| two == b"\x1b["),
+        )
+    };
+    let (shown, is_coloured) = run("UNRELATED");
+    assert!(shown.contains("INCONSISTENT"), "{shown}");
+    assert!(is_coloured);
+    assert!(!run("NO_COLOR").1);
 }

@@ -2,6 +2,7 @@
 //! freed memory that malloc keeps.
 
 use crate::support::member::{GPU, Member, ledger_of};
+use crate::support::terminal::Terminal;
 use crate::support::{Home, Installation, spawn, told};
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
@@ -366,4 +367,20 @@ fn memory_in_a_ledger_that_cannot_be_read_is_unknown_and_not_zero() {
     let device = &slice["devices"][0];
     assert_eq!([&device["used"], &device["by_kind"]], [&Value::Null; 2]);
     assert_eq!(slice["processes"][0]["device"], Value::Null);
+}
+
+/// A minute without a word looked like a program that hangs.
+#[test]
+fn a_measurement_on_a_terminal_counts_the_seconds_that_are_left() {
+    let home = Home::new();
+    let mut terminal = Terminal::new(24, 80);
+    let mut command = HERE.gpuslice();
+    home.of(&mut command)
+        .args(["report", "--for", "2"])
+        .stderr(terminal.errors());
+    let mut child = terminal.start(&mut command);
+    terminal.until("a countdown", |shown| shown.contains("measuring: "));
+    let shown = terminal.until("a report", |shown| shown.contains("no slices are running"));
+    assert!(!shown.contains("measuring"), "{shown}");
+    assert!(child.wait().unwrap().success());
 }

@@ -35,6 +35,11 @@ impl Terminal {
         super::spawn(command)
     }
 
+    /// The terminal, as a command's standard error.
+    pub(crate) fn errors(&self) -> Stdio {
+        Stdio::from(self.slave.try_clone().unwrap())
+    }
+
     /// Runs a command to its end, and returns what the terminal shows then.
     pub(crate) fn run(&mut self, command: &mut Command) -> String {
         let mut child = self.start(command);
