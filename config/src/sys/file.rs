@@ -1,7 +1,7 @@
 //! Opens, reads and changes files.
 //! Touches: the kernel.
 
-use super::{Errno, Lock, Stat, int, is_locked, set_lock, syscall};
+use super::{Errno, Lock, Placeholders, Stat, int, is_locked, set_lock, syscall};
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
@@ -90,13 +90,18 @@ impl Fd {
     #[inline]
     pub fn open_at(folder: c_int, path: &CStr, flags: c_int, mode: usize) -> Result<Fd, Errno> {
         let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+        // Not O_ACCMODE, which in musl has the bit of O_PATH.
+        let _placeholders = match flags & (libc::O_WRONLY | libc::O_RDWR) {
+            0 => Placeholders::default(),
+            _ => Placeholders::of_standard_streams(),
+        };
         let arguments = [int(folder), path.as_ptr() as usize, int(flags), mode, 0, 0];
         // SAFETY: the path ends in NUL (CStr).
         unsafe { syscall(libc::SYS_openat, arguments) }.map(Fd)
     }
 
-    /// Moves the descriptor above 2. If a program has closed its standard error, its error output
-    /// must not land in a file of ours.
+    /// Moves the descriptor above 2, so that the error output of a program that has closed its
+    /// standard error does not land in a file of ours.
     ///
     /// # Errors
     /// The kernel's.

@@ -9,6 +9,7 @@ mod errno;
 mod file;
 mod lock;
 mod memory;
+mod placeholders;
 mod process;
 mod stat;
 #[cfg(all(test, not(loom), not(miri)))]
@@ -22,6 +23,7 @@ pub use errno::{
 pub use file::{Access, Fd, file_system, read_link};
 pub use lock::{Lock, is_locked, set_lock};
 pub use memory::{PAGE, madvise, map, map_file, map_wiped, unmap};
+pub use placeholders::Placeholders;
 pub use process::{
     RobustList, getpid, gettid, probe_thread, robust_list, sched_yield, seconds, sleep_us,
 };

@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_int};
 
 use super::{EFBIG, EINVAL, ENOENT, Errno, Stat, int, stderr, syscall, unmap};
-use gpuslice_config::sys::{Fd, map_file};
+use gpuslice_config::sys::{Fd, Placeholders, map_file};
 
 /// An open file, closed on drop.
 pub(crate) struct File(Fd);
@@ -98,6 +98,8 @@ impl File {
         };
         // `MFD_NOEXEC_SEAL` exists since kernel 6.3, which can be set to refuse a file without it.
         const FLAGS: u32 = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // Until it is sealed, other threads could write into it.
+        let _placeholders = Placeholders::of_standard_streams();
         let made = make(FLAGS | libc::MFD_NOEXEC_SEAL);
         let file = made.or_else(|_| make(FLAGS))?;
         if file.write_at_start(text)? != text.len() {

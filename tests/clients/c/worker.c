@@ -2,14 +2,19 @@
  *
  * A line is `<thread> <operation> <numbers>`; the answer is `<thread> <operation> <code> <values>`.
  * Every thread runs its own lines in their order. Several threads run at the same time.
- * Thread 0 has three more operations. `hatch COUNT` starts children that allocate for ever, and
- * `cull` kills them. `become` starts this program again in the same process; the new program
- * answers. */
+ * Thread 0 has more operations. `hatch COUNT` starts children that allocate for ever, and `cull`
+ * kills them. `become` starts this program again in the same process; the new program answers.
+ * `filter` installs a seccomp filter. `close` closes a descriptor. `shout` starts a thread that
+ * writes to standard error, and `hush` ends the thread. */
 #include "worker.h"
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -78,6 +83,59 @@ static int cull(void)
     return survived;
 }
 
+/* Installs a filter of system calls, by prctl or by syscall. It allows the calls by which this
+ * program reads, writes and ends, and brk for malloc. Any other call kills the process. The
+ * simulated driver makes none for a query, nor for small memory that shares a block with other. */
+static int filter(int by_syscall)
+{
+    static const unsigned allowed[] = {SYS_read, SYS_write, SYS_brk, SYS_exit_group};
+    enum { ALLOWED = sizeof allowed / sizeof *allowed };
+    struct sock_filter code[2 + 2 * ALLOWED] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    unsigned short count = 1;
+    for (int i = 0; i < ALLOWED; i++) {
+        code[count++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], 0, 1);
+        code[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    }
+    code[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog program = {count, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        return -1;
+    if (by_syscall)
+        return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
+
+static pthread_t shouter;
+static atomic_int shouting;
+static atomic_long tried, written;
+
+/* Writes lines to standard error until `hush`, and counts those that were written. */
+static void *shout(void *unused)
+{
+    static const char line[] = "a line for standard error\n";
+    for (; shouting; tried++)
+        written += write(STDERR_FILENO, line, sizeof line - 1) > 0;
+    return unused;
+}
+
+static int start_shouting(void)
+{
+    shouting = 1;
+    int code = pthread_create(&shouter, NULL, shout, NULL);
+    while (!code && !tried)
+        sched_yield();
+    return code;
+}
+
+static int hush(char said[256])
+{
+    shouting = 0;
+    int code = pthread_join(shouter, NULL);
+    sprintf(said, " %ld %ld", tried, written);
+    return code;
+}
+
 static void answer(int thread, const char *line)
 {
     char operation[32] = "", said[256] = "";
@@ -90,6 +148,14 @@ static void answer(int thread, const char *line)
         code = cull();
     else if (!strcmp(operation, "become"))
         code = execl("/proc/self/exe", "worker", "again", (char *)NULL);
+    else if (!strcmp(operation, "filter"))
+        code = filter((int)n[0]);
+    else if (!strcmp(operation, "close"))
+        code = close((int)n[0]);
+    else if (!strcmp(operation, "shout"))
+        code = start_shouting();
+    else if (!strcmp(operation, "hush"))
+        code = hush(said);
     else
         code = operate(operation, n, line, said);
     char whole[400];

@@ -3,6 +3,7 @@
 //! nothing.
 //! Touches: workers in slices of a simulated GB10, and the files of their promises.
 
+use gpuslice_suite::compile;
 use gpuslice_suite::slice::{GIB, write};
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 use serde_json::json;
@@ -297,4 +298,53 @@ fn the_folder_may_be_gone() {
     std::fs::remove_dir_all(promised.folder.path()).unwrap();
     worker.must(&format!("alloc 0 {GIB}"));
     is_free(&mut worker, 39 * GIB - CONTEXT);
+}
+
+/// Allocates and frees 200 times.
+fn pile(worker: &mut Worker) {
+    worker.must(&format!("pile 200 {STEP} 0"));
+}
+
+/// The library writes its promise at every allocation. The lowest free number was standard error's,
+/// and a message of the program could get into the file.
+#[test]
+fn a_promise_is_never_written_by_the_number_of_a_standard_stream() {
+    let mut promised = Promised::new(40 * GIB);
+    let filtered = compile::compile("cc", "c/filtered.c", "filtered", &[]);
+    let run = promised.slice.run(filtered);
+    let pwrite = format!("{}<3", libc::SYS_pwrite64);
+    let run = run.args([pwrite.as_str(), "kill"]);
+    let mut worker = Worker::start(run.arg(compile::worker()));
+    worker.must("start 0");
+    worker.must("close 2");
+    // After a resize, the file is opened by the name that it has in its folder.
+    for (number, budget) in [(1, 40 * GIB), (2, 50 * GIB)] {
+        promised.is_renamed(budget);
+        worker.must(&format!("alloc {number} {GIB}"));
+        pile(&mut worker);
+        assert_eq!(promised.spent(), number * GIB + CONTEXT);
+        let descriptor = format!("/proc/{}/fd/2", worker.pid());
+        let is_open = std::fs::symlink_metadata(descriptor).is_ok();
+        assert!(!is_open, "the number stays free");
+    }
+}
+
+/// Messages of the program got into the ledger, and the slice refused all memory from then on.
+#[test]
+fn messages_for_a_closed_standard_error_get_into_no_file_of_the_slice() {
+    let promised = Promised::new(40 * GIB);
+    let mut worker = promised.slice.worker();
+    worker.must("close 2");
+    worker.must("shout");
+    for _ in 0..10 {
+        pile(&mut worker);
+        assert_eq!(promised.spent(), CONTEXT);
+    }
+    let [0, tried, written] = worker.ask("hush")[..] else {
+        panic!("the thread does not end");
+    };
+    assert_eq!(written, 0, "of {tried}");
+    let file = std::fs::read(&promised.own).unwrap();
+    assert_eq!(file[8..], [0; 4088], "the rest of the promise");
+    assert_eq!(promised.slice.counted(), CONTEXT);
 }
