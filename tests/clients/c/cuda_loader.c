@@ -3,6 +3,8 @@
  * quiet-HOW prints the time that the load took instead.
  * Usage: cuda-loader HOW MODEL [SECONDS BETWEEN TENSORS] */
 #include "loader.h"
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -17,8 +19,11 @@ int cuMemcpyHtoDAsync_v2(uint64_t, const void *, size_t, void *);
 #define TENSOR (32 * MIB)
 
 static const char *model;
-static size_t length, most;
-static uint64_t device, sum;
+static void *context;
+static size_t length;
+static atomic_size_t most;
+/* Of each thread: its memory on the device, and a checksum of what was copied there. */
+static _Thread_local uint64_t device, sum;
 static int quiet;
 static double pause_seconds;
 
@@ -32,8 +37,9 @@ static void arrived(size_t bytes) {
         nanosleep(&time, NULL);
     }
     if (!quiet) {
-        size_t now = resident(model);
-        most = now > most ? now : most;
+        size_t now = resident(model), before = most;
+        while (now > before && !atomic_compare_exchange_weak(&most, &before, now)) {
+        }
     }
 }
 
@@ -94,6 +100,55 @@ static void by_reading(size_t part, int by_vector) {
     }
     close(fd);
     free(buffer);
+}
+
+static void start(void) {
+    if (cuCtxSetCurrent(context) || cuMemAlloc_v2(&device, TENSOR))
+        die("no memory on the device");
+    memset((void *)device, 1, TENSOR);
+}
+
+#define THREADS 4
+
+/* A thread's part of the file. */
+struct range {
+    int fd;
+    size_t from, to;
+    uint64_t sum;
+};
+
+static void *read_range(void *its) {
+    struct range *range = its;
+    unsigned char *buffer = malloc(TENSOR);
+    start();
+    for (size_t done = range->from; done < range->to;) {
+        size_t filled = 0;
+        ssize_t got;
+        while (filled < TENSOR && (got = pread(range->fd, buffer + filled, MIB, (off_t)(done + filled))) > 0)
+            filled += (size_t)got;
+        copy(buffer, filled);
+        done += filled;
+    }
+    free(buffer);
+    range->sum = sum;
+    return NULL;
+}
+
+/* Reads the file in several threads, each its own part. */
+static void by_threads(void) {
+    struct range ranges[THREADS];
+    pthread_t threads[THREADS];
+    int fd = open(model, O_RDONLY);
+    for (size_t number = 0; number < THREADS; number++) {
+        ranges[number] = (struct range){fd, length / THREADS * number, length / THREADS * (number + 1), 0};
+        if (pthread_create(&threads[number], NULL, read_range, &ranges[number]))
+            die("pthread_create");
+    }
+    for (size_t number = 0; number < THREADS; number++) {
+        pthread_join(threads[number], NULL);
+        sum = sum * 31 + ranges[number].sum;
+    }
+    close(fd);
 }
 
 /* Maps the file privately and writes to parts of it. The program makes these parts writable by
@@ -188,22 +243,22 @@ static unsigned long long from_disk(void) {
 
 int main(int count, char **words) {
     const char *how = words[1];
-    void *context = NULL;
     model = words[2];
     length = size_of(model);
     pause_seconds = count > 3 ? atof(words[3]) : 0;
     quiet = !strncmp(how, "quiet-", 6);
     how += quiet ? 6 : 0;
-    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
-        cuMemAlloc_v2(&device, TENSOR))
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0))
         die("cuda does not start");
+    start();
     struct timespec before, after;
-    memset((void *)device, 1, TENSOR);
     clock_gettime(CLOCK_MONOTONIC, &before);
     if (!strcmp(how, "read"))
         by_reading(MIB, 0);
     else if (!strcmp(how, "preadv2"))
         by_reading(MIB, 1);
+    else if (!strcmp(how, "threads"))
+        by_threads();
     else if (!strcmp(how, "read-small"))
         by_reading(8192, 0);
     else if (!strcmp(how, "written"))

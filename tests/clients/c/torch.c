@@ -2,6 +2,7 @@
  * graph. Each line of standard input is one operation. Answers have the form of the worker's. */
 #define _GNU_SOURCE
 #include <malloc.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ extern struct {
     unsigned long long retries, failures, reserved, freed;
 } c10_statistics;
 
-enum { THINGS = 256, SMALL = 4096 };
+enum { THINGS = 256, SMALL = 4096, STREAM_CAPTURE_WRONG_THREAD = 908 };
 
 static int tensors[THINGS];
 static void *plain[THINGS];
@@ -66,6 +67,13 @@ static void churn(size_t mebibytes)
     churned.count = count;
 }
 
+/* Ends the capture, in a thread of its own. */
+static void *end(void *code)
+{
+    *(int *)code = cuStreamEndCapture(stream, &graph);
+    return NULL;
+}
+
 static int operate(const char *operation, size_t *n, char *said)
 {
     void *context = NULL;
@@ -89,11 +97,19 @@ static int operate(const char *operation, size_t *n, char *said)
         return cudaMalloc(&plain[n[0] % THINGS], n[1]);
     if (IS("begin")) {
         c10_capturing = 1;
-        return cuStreamBeginCapture_v2(stream, 2);
+        return cuStreamBeginCapture_v2(stream, (int)n[0]);
     }
     if (IS("end")) {
         c10_capturing = 0;
         return cuStreamEndCapture(stream, &graph);
+    }
+    if (IS("end-elsewhere")) {
+        pthread_t thread;
+        int code = -1;
+        if (!pthread_create(&thread, NULL, end, &code))
+            pthread_join(thread, NULL);
+        c10_capturing = code == STREAM_CAPTURE_WRONG_THREAD;
+        return code;
     }
     if (IS("split")) {
         c10_max_split_size = (int)n[0];

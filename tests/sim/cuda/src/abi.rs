@@ -20,6 +20,7 @@ pub(crate) const INVALID_HANDLE: CUresult = 400;
 pub(crate) const ILLEGAL_STATE: CUresult = 401;
 pub(crate) const STREAM_CAPTURE_UNSUPPORTED: CUresult = 900;
 pub(crate) const STREAM_CAPTURE_INVALIDATED: CUresult = 901;
+pub(crate) const STREAM_CAPTURE_WRONG_THREAD: CUresult = 908;
 pub(crate) const NOT_FOUND: CUresult = 500;
 pub(crate) const CONTEXT_IS_DESTROYED: CUresult = 709;
 pub(crate) const NOT_SUPPORTED: CUresult = 801;

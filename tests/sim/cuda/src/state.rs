@@ -7,6 +7,7 @@ use crate::driver::Driver;
 use crate::heap;
 use gpuslice_sim_machine::{Kind, SegmentId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread::ThreadId;
 
 /// The payer of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub(crate) struct State {
     pub(crate) capturing: BTreeMap<Handle, bool>,
     /// The streams among them whose capture ends at an unsafe call of any thread.
     pub(crate) global_captures: BTreeSet<Handle>,
+    /// The streams among them whose capture only the thread that began it can end.
+    pub(crate) capture_threads: BTreeMap<Handle, ThreadId>,
     pub(crate) events: BTreeMap<Handle, std::time::Instant>,
     pub(crate) graphs: crate::graph::Graphs,
     pub(crate) greens: Vec<crate::green::Green>,

@@ -7,6 +7,7 @@ use crate::context::{Context, current};
 use crate::driver::driver;
 use crate::pool;
 use std::cell::Cell;
+use std::thread;
 use std::time::Instant;
 
 fn create(out: Out<Handle>) -> Answer {
@@ -45,6 +46,8 @@ pub(crate) fn context(stream: Handle) -> Answer<&'static Context> {
 
 /// `CU_STREAM_CAPTURE_MODE_GLOBAL`.
 const GLOBAL: i32 = 0;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: i32 = 2;
 
 thread_local! {
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
@@ -74,6 +77,11 @@ fn end_capture(stream: Handle, graph: Out<Handle>) -> Answer {
     known(stream)?;
     let driver = driver()?;
     let mut state = driver.state();
+    let began = state.capture_threads.get(&stream);
+    if began.is_some_and(|began| *began != thread::current().id()) {
+        return Err(STREAM_CAPTURE_WRONG_THREAD);
+    }
+    state.capture_threads.remove(&stream);
     let captured = state.graphs.captured(stream);
     state.global_captures.remove(&stream);
     match state.capturing.remove(&stream) {
@@ -99,6 +107,9 @@ fn begin_capture(stream: Handle, mode: i32) -> Answer {
     }
     if mode == GLOBAL {
         state.global_captures.insert(stream);
+    }
+    if mode != RELAXED {
+        state.capture_threads.insert(stream, thread::current().id());
     }
     crate::graph::begin_capture(&mut state, stream);
     Ok(())

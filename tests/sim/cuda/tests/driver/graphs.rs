@@ -45,6 +45,26 @@ fn a_captured_allocation_is_charged_when_its_graph_is_launched() {
     assert_eq!(process.free(), before);
 }
 
+/// The modes of a capture: global, thread-local, relaxed.
+#[test]
+fn a_capture_is_ended_by_the_thread_that_began_it_unless_it_is_relaxed() {
+    let sim = Sim::new("rtx3090");
+    let mut process = sim.process_with_context();
+    for mode in [0, 1] {
+        process.ok("cuStreamCreate @stream 0");
+        process.ok(&format!("cuStreamBeginCapture_v2 $stream {mode}"));
+        let ended = process.call("thread cuStreamEndCapture $stream @graph");
+        assert_eq!(ended, 908, "mode {mode}");
+        process.ok("cuStreamIsCapturing $stream @value");
+        assert_eq!(process.show("value") & 0xffff_ffff, 1, "mode {mode}");
+        process.ok("cuStreamEndCapture $stream @graph");
+    }
+    process.ok("cuStreamCreate @stream 0");
+    process.ok("cuStreamBeginCapture_v2 $stream 2");
+    process.ok("thread cuStreamEndCapture $stream @graph");
+    assert_eq!(process.call("cuStreamEndCapture $stream @graph"), 401);
+}
+
 /// Instantiates a graph of one allocation. Its address is in the variable `at`.
 fn instantiate(process: &mut Probe, exec: &str, at: &str, is_freed: bool, flags: u32) {
     process.ok("cuStreamCreate @captured 0");

@@ -2,5 +2,6 @@
 //! Touches: C programs, old C libraries in containers of their own.
 
 mod deepbind;
+mod namespaces;
 mod old_userlands;
 mod resolution;

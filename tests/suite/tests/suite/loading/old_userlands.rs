@@ -8,6 +8,7 @@ use gpuslice_suite::compile::compile;
 use gpuslice_suite::place;
 use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -167,23 +168,64 @@ fn every_old_userland_opens_files_in_a_namespace_and_sees_the_slice() {
     }
 }
 
+/// A program that looks the driver up in a linker namespace of its own.
+struct LookUps {
+    userland: Userland,
+    machine: Machine,
+    slice: PathBuf,
+    program: PathBuf,
+    plugin: PathBuf,
+}
+
+impl LookUps {
+    fn of(name: &str) -> LookUps {
+        let userland = Userland::new(name);
+        let machine = Machine::new("rtx3090");
+        let slice = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
+        let folder = format!("-L{}", userland.folder.join("sim").display());
+        let driver = [&folder, "-l:libcuda.so.1", "-ldl"];
+        let plugin = [&["-DPLUGIN", "-shared", "-fPIC"], &driver[..]].concat();
+        let plugin = userland.client(LookUps::SOURCE, "lookups-apart-plugin.so", &plugin);
+        let words = ["-ldl", "-pthread"];
+        let program = userland.client(LookUps::SOURCE, "lookups-apart", &words);
+        LookUps {
+            userland,
+            machine,
+            slice,
+            program,
+            plugin,
+        }
+    }
+
+    const SOURCE: &str = "c/lookups_apart.c";
+
+    /// Asserts that a look-up by each route finds the driver bare, and the slice in a slice.
+    fn find_the_driver(&self, words: &[&OsStr]) {
+        for route in ["default", "next", "handle"] {
+            let run = || {
+                let run = self.userland.run(&self.program).arg(&self.plugin);
+                self.machine.place(run.arg(route).args(words))
+            };
+            assert_eq!(run().answer().clean(), "25438126080\n", "{route}, bare");
+            let sliced = run().with_shim().slice(&self.slice).answer();
+            assert_eq!(sliced.clean(), format!("{}\n", 8 * GIB), "{route}");
+        }
+    }
+}
+
 /// In such a namespace this library comes first. A look-up of a driver function found this library's
 /// own definition, and no other in its scope.
 #[test]
 fn look_ups_in_a_namespace_of_its_own_find_the_driver() {
-    let userland = Userland::new("bionic");
-    let machine = Machine::new("rtx3090");
-    let slice = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
-    let folder = format!("-L{}", userland.folder.join("sim").display());
-    let source = "c/lookups_apart.c";
-    let driver = [&folder, "-l:libcuda.so.1", "-ldl"];
-    let plugin = [&["-DPLUGIN", "-shared", "-fPIC"], &driver[..]].concat();
-    let plugin = userland.client(source, "lookups-apart-plugin.so", &plugin);
-    let program = userland.client(source, "lookups-apart", &["-ldl"]);
-    for route in ["default", "next", "handle"] {
-        let run = || machine.place(userland.run(&program).arg(&plugin).arg(route));
-        assert_eq!(run().answer().clean(), "25438126080\n", "{route}, bare");
-        let sliced = run().with_shim().slice(&slice).answer();
-        assert_eq!(sliced.clean(), format!("{}\n", 8 * GIB), "{route}");
-    }
+    LookUps::of("bionic").find_the_driver(&[]);
+}
+
+#[test]
+fn look_ups_in_a_namespace_go_on_while_bionic_unloads_libraries() {
+    let look_ups = LookUps::of("bionic");
+    let words = ["-DOTHER", "-shared", "-fPIC"];
+    let other = look_ups
+        .userland
+        .client(LookUps::SOURCE, "lookups-apart-other.so", &words);
+    look_ups.find_the_driver(&[other.as_os_str(), "10000".as_ref()]);
 }

@@ -1,6 +1,6 @@
 //! Drop-behind: how much of a model is resident while it is loaded. No data is lost, and
 //! drop-behind stops where it would do harm.
-//! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, model files of 256 MiB.
+//! Touches: `tests/clients/c/cuda_loader.c` on a simulated card, model files of 256 and 512 MiB.
 
 use gpuslice_suite::cache::{Models, slice_file};
 use gpuslice_suite::compile::linked;
@@ -63,6 +63,20 @@ fn a_load_in_order_never_holds_more_than_the_window_and_a_little() {
             "{how}: MiB left at the end"
         );
     }
+}
+
+/// The most that LIMITS.md names for four reading threads.
+const FOUR_THREADS: u64 = 248;
+
+#[test]
+fn a_load_by_four_threads_holds_little_more_for_each_of_them() {
+    let models = Models::of(512);
+    let whole = load(&models, "threads", "drop");
+    assert!(whole.peak > 480, "{} MiB", whole.peak);
+    let behind = load(&models, "threads", "drop-behind");
+    assert!(behind.peak <= FOUR_THREADS, "{} MiB", behind.peak);
+    assert_eq!(behind.sum, whole.sum, "other data has arrived");
+    assert_eq!((whole.end, behind.end), (0, 0), "MiB left at the end");
 }
 
 #[test]
