@@ -21,7 +21,6 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// The bytes that are read of a record.
@@ -395,7 +394,7 @@ fn wait_for(mut file: File, path: &Path, patience: Duration) -> Result<Flock<Fil
         if started.elapsed() > patience {
             return Err(RegistryError::Locked(path.to_owned()));
         }
-        thread::sleep(pause);
+        std::thread::sleep(pause);
         pause = pause.saturating_mul(2).min(Duration::from_millis(2));
     }
 }
