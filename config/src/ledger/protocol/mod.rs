@@ -8,6 +8,8 @@ pub(crate) mod columns;
 #[cfg(not(all(test, loom)))]
 pub(crate) mod header;
 pub(crate) mod holding;
+#[cfg(all(test, not(loom)))]
+mod intact_tests;
 pub(crate) mod kernel;
 pub(crate) mod layout;
 #[cfg(all(test, not(loom)))]
@@ -24,3 +26,5 @@ pub(crate) mod step;
 
 pub(crate) mod sync;
 pub(crate) mod totals;
+#[cfg(all(test, not(loom)))]
+mod waiting_tests;
