@@ -8,6 +8,7 @@ use super::processes::{
     Child, End, LIMIT, TestLedger, UUID, allow_only_writing, c_path, claim, close,
 };
 use super::protocol::layout::VERSION;
+use super::slotless;
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind, SIZE, SLOTS, set_quiet, size_for};
 use crate::sys::{Access, Fd};
@@ -73,6 +74,20 @@ fn what_was_counted_alone_moves_into_the_ledger_that_can_be_used_again() {
         assert_eq!(place.sum(), LIMIT - 30);
     });
     assert_eq!(child.wait(), End::Exit(0));
+}
+
+/// A thread began to free memory that only the process had counted, and another thread moved the
+/// count into a slot meanwhile.
+#[test]
+fn memory_that_has_moved_into_a_slot_is_freed_there() {
+    let place = TestLedger::new();
+    let (ledger, gpu) = (&place.ledger, place.gpu);
+    assert_eq!(count(ledger, gpu, 7), Claim::Granted);
+    let tally = map::tally_made(&ledger.private.tally).unwrap();
+    assert!(tally.add(gpu, 2, Kind::Context));
+    slotless::release(ledger, gpu, Bytes::new(5), Kind::Context);
+    assert_eq!(place.sum(), 4, "2 were in the tally, and 3 in the slot");
+    assert!(!ledger.is_damaged());
 }
 
 #[test]

@@ -157,7 +157,7 @@ pub fn fingerprint(link: &CStr) -> Result<u64, LedgerError> {
 }
 
 /// Mixes words into a number, as FNV does with bytes.
-fn mixed(sum: u64, bytes: &[u8]) -> u64 {
+pub(super) fn mixed(sum: u64, bytes: &[u8]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().fold(sum, |sum, word| {
         (sum ^ u64::from_ne_bytes(*word))

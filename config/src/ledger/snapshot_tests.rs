@@ -4,7 +4,7 @@
 use super::processes::{Child, LIMIT, TestLedger, UUID, c_path, claim};
 use super::protocol::header::{EXTENT_AT, LOCKS_AT};
 use super::protocol::layout::SIZE;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, mixed};
 use super::{Claim, Ledger, LedgerError, Open, SetLimit};
 use crate::ledger::Kind;
 use crate::words::device::{DeviceKind, DeviceUuid};
@@ -208,4 +208,15 @@ fn the_locks_of_a_sealed_ledger_are_on_the_file_beside_it() {
     let snapshot = Snapshot::read(&c_path(&path), &mut bytes).unwrap();
     let alive: Vec<_> = snapshot.slots().map(|record| record.alive).collect();
     assert_eq!(alive, [true]);
+}
+
+#[test]
+fn a_change_of_any_word_changes_the_number_whatever_came_before() {
+    let words = |first: u64, second: u64| [first, second].map(u64::to_ne_bytes).concat();
+    for sum in [0, 1, u64::MAX, 0xcbf2_9ce4_8422_2325] {
+        let before = mixed(sum, &words(1, 2));
+        for other in [words(3, 2), words(1, 3), words(2, 1), words(0, 2)] {
+            assert_ne!(mixed(sum, &other), before, "{sum:x}");
+        }
+    }
 }
