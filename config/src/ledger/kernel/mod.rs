@@ -7,3 +7,5 @@ pub(crate) mod map;
 pub(crate) mod quiet;
 pub(crate) mod reopen;
 pub(crate) mod robust;
+#[cfg(all(test, not(miri)))]
+mod tests;
