@@ -98,6 +98,9 @@ pub struct PodSandbox {
     /// Its name.
     #[prost(string, tag = "2")]
     pub name: String,
+    /// Its uid.
+    #[prost(string, tag = "3")]
+    pub uid: String,
     /// Its namespace.
     #[prost(string, tag = "4")]
     pub namespace: String,

@@ -9,6 +9,7 @@ use gpuslice_hook::request::dialects::{self, Given};
 use gpuslice_hook::request::identity::Identity;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::{Event, EventKind};
+use gpuslice_host::machine::pod::Pod;
 use gpuslice_host::slices::records;
 use std::collections::BTreeSet;
 
@@ -65,6 +66,13 @@ fn event(pod: &PodSandbox, container: &Container) -> Event {
                    (delete the pod, or make the plugin required)";
     Event {
         container: Some(container.id.clone()),
+        // No record of a slice names its pod.
+        pod: Some(Pod {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            container: container.name.clone(),
+        }),
         ..Event::now(EventKind::Escape, &name, message.to_owned())
     }
 }
@@ -72,6 +80,7 @@ fn event(pod: &PodSandbox, container: &Container) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::notices;
     use gpuslice_host::machine::policy;
     use std::path::Path;
 
@@ -83,6 +92,7 @@ mod tests {
             id: "sandbox".to_owned(),
             name: "pod".to_owned(),
             namespace: "team".to_owned(),
+            uid: "0e5c-11".to_owned(),
             ..PodSandbox::default()
         }];
         let container = |id: &str, env: &str| Container {
@@ -110,6 +120,21 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(named("[default]\nmemory = \"4GiB\""), ["gpu"]);
+        // No record of a slice knows the pod, and `kubectl describe pod` shows the event.
+        let notices = notices::of(&event(&pods[0], &containers[0]), &[]);
+        let [notice] = notices.as_slice() else {
+            panic!("{notices:?}");
+        };
+        assert_eq!(
+            (notice.reason, &*notice.pod.name),
+            (notices::NO_SLICE, "pod")
+        );
+        assert_eq!(notice.pod.uid, "0e5c-11");
+        assert!(
+            notice
+                .message
+                .starts_with("container main runs without a slice")
+        );
         assert_eq!(named("deny-unannotated = true"), ["gpu"]);
         assert_eq!(named("[maximum]\ncontainer = \"4GiB\"").len(), 0);
     }

@@ -77,10 +77,9 @@ impl Status {
         Status {
             device: gpu::name(share.uuid),
             share: share.id.as_ref().map(ToString::to_string),
-            limit: measured
-                .map(|measured| measured.limit)
-                .or_else(|| before.map(|before| before.limit))
-                .unwrap_or(share.memory),
+            // A slice that has been resized ends with its containers, and the next one has the claim's
+            // size.
+            limit: measured.map_or(share.memory, |measured| measured.limit),
             used,
             peak: used.max(peak),
             refused: match measured {

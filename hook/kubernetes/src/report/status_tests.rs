@@ -76,6 +76,19 @@ fn a_status_is_read_back_as_it_was_written() {
     assert_eq!(Status::read(&AllocatedDeviceStatus::default()), None);
 }
 
+/// The next container of the claim has the claim's size again.
+#[test]
+fn a_limit_that_was_set_ends_with_the_containers_of_the_share() {
+    let resized = Measured {
+        limit: Bytes::gib(12),
+        ..measured(7 << 30, 0)
+    };
+    let before = Status::of(&share(), Some(&resized), None, NOW);
+    assert_eq!(before.limit, Bytes::gib(12));
+    let idle = Status::of(&share(), None, Some(&before), LATER);
+    assert_eq!(idle.limit, share().memory);
+}
+
 #[test]
 fn a_share_that_no_container_uses_any_more_keeps_its_peak_and_refusals() {
     let before = status(7 << 30, 3);

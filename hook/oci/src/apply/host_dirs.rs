@@ -185,26 +185,38 @@ fn make_promise(paths: &HostPaths, promised: Bytes, slice: &str) -> Result<(), H
     let place = paths.promises();
     let name = promises::file_name(promised, slice).unwrap_or_default();
     let path = place.join(name);
-    let made = match reserve(&path, 0o666, promises::SIZE) {
-        // A tenant may have written to its own file and made it longer than a promise is.
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-            cut(&place).and_then(|()| reserve(&path, 0o666, promises::SIZE))
+    let mut made = reserve(&path, 0o666, promises::SIZE);
+    // A tenant may fill its own file again as soon as it is cut.
+    for _ in 0..CUTS {
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                cut(&place);
+                made = reserve(&path, 0o666, promises::SIZE);
+            }
+            _ => break,
         }
-        made => made,
-    };
+    }
     made.map(drop).map_err(failed("make", &path))
 }
 
-/// Truncates promises to the length of a promise.
-fn cut(place: &Path) -> io::Result<()> {
+/// How often promises are cut for a new one.
+const CUTS: u32 = 16;
+
+/// Takes from promises all memory beyond the length of a promise. A tenant may have written more into
+/// its own file, or have allocated more without making it longer.
+fn cut(place: &Path) {
     let length = u64::try_from(promises::SIZE).unwrap_or(u64::MAX);
-    for entry in fs::read_dir(place)? {
-        let entry = entry?;
-        let facts = entry.metadata()?;
-        if facts.is_file() && facts.len() > length {
-            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW;
-            sys::open(&entry.path(), flags)?.set_len(length)?;
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let Ok(facts) = entry.metadata() else {
+            continue;
+        };
+        let held = facts.blocks().saturating_mul(512).max(facts.len());
+        if facts.is_file() && held > length {
+            // A tenant can have a lease on its file, which must not keep the hook waiting.
+            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+            let file = sys::open(&entry.path(), flags);
+            // At the same length, too, the kernel frees what lies beyond it.
+            let _ = file.and_then(|file| file.set_len(facts.len().min(length)));
         }
     }
-    Ok(())
 }

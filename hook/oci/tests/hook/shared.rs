@@ -296,3 +296,26 @@ fn the_promise_of_a_run_that_has_ended_keeps_no_container_from_starting() {
     let container = host.asking("c1", &[("gpuslice.io/memory", "87GiB")]);
     container.is_given_its_slice();
 }
+
+/// A tenant took all memory of the promises' file system, by an allocation that does not make its own
+/// file longer. No other container started from then on.
+#[test]
+fn memory_that_a_tenant_allocates_beyond_its_promise_keeps_no_container_from_starting() {
+    use nix::fcntl::{FallocateFlags, fallocate};
+    if !is_root() {
+        return;
+    }
+    let host = Host::spark();
+    let first = host.asking("first", &[("gpuslice.io/memory", "8GiB")]);
+    first.is_given_its_slice();
+    let promise = host.run("promises").join(format!("{}.first", 8u64 << 30));
+    let file = fs::File::options().write(true).open(&promise).unwrap();
+    let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let page = |at: i64| fallocate(&file, keep, at * 4096, 4096);
+    assert!((1..100_000).any(|at| page(at).is_err()), "it is never full");
+    let facts = || file.metadata().unwrap();
+    assert!(facts().len() == 4096 && facts().blocks() > 1000);
+    let second = host.asking("second", &[("gpuslice.io/memory", "8GiB")]);
+    second.is_given_its_slice();
+    assert_eq!((facts().len(), facts().blocks()), (4096, 8));
+}

@@ -115,3 +115,24 @@ fn a_container_that_other_users_runs_do_not_count_is_in_the_hosts_log() {
     );
     assert!(said.contains(&expected), "{said}");
 }
+
+/// Runtimes do not show what a hook says that succeeds. Go programs saw the whole host, and no log said
+/// why.
+#[test]
+fn a_meminfo_page_that_cannot_be_made_is_in_the_hosts_log() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::spark();
+    let log = log(&host);
+    // No gpusliced writes pages here.
+    let annotations = [
+        ("gpuslice.io/memory", "8GiB"),
+        ("gpuslice.io/meminfo", "mount"),
+    ];
+    let said = host.asking("c1", &annotations).hook(&["createRuntime"]);
+    assert!(said.status.success(), "{said:?}");
+    let message = message(&log).unwrap();
+    let line = "c1: /proc/meminfo shows the slice only to programs that load the library: ";
+    assert!(message.contains(line), "{message}");
+}

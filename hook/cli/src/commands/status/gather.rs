@@ -171,6 +171,7 @@ impl Look<'_> {
         };
         status.page_age =
             page.and_then(|page| with_rights_of(rights, || meminfo_page::age(&page).ok()));
+        status.host_allowance = slice.host_allowance;
         status.enforce = Some(slice.enforce);
         status.total = Some(match slice.total {
             Total::Slice => "slice",

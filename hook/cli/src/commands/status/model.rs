@@ -6,6 +6,7 @@ use super::driver::Machine;
 use super::users::User;
 use crate::base::text;
 use gpuslice_config::slice::DriverLimit;
+use gpuslice_config::words::units::Bytes;
 use gpuslice_host::machine::pod::Pod;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -65,6 +66,9 @@ pub(crate) struct SliceStatus {
     /// The meminfo file that the slice names, if it belongs to this user.
     #[serde(skip)]
     pub(crate) meminfo: Option<PathBuf>,
+    /// The host memory that counts as no part of the slice; None if the slice file sets none.
+    #[serde(skip)]
+    pub(crate) host_allowance: Option<Bytes>,
     /// How long ago the slice's meminfo page was written; None if it has no page.
     #[serde(skip)]
     pub(crate) page_age: Option<Duration>,
@@ -173,7 +177,7 @@ pub(crate) fn not_read(names: &[String]) -> Option<String> {
 }
 
 /// A slice's promise, and the memory that its host can still promise.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PromiseStatus {
     /// The promise's file.
     #[serde(serialize_with = "text::serialize_path")]

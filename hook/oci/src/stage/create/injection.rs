@@ -25,7 +25,7 @@ impl Run<'_> {
         }
         if let Err(error) = page::make(&self.plan, &self.given.paths) {
             page::leave_out(&mut self.plan);
-            self.report.lines.push(format!(
+            self.report.logged.push(format!(
                 "{}: /proc/meminfo shows the slice only to programs that load the library: {error:#}",
                 self.plan.name
             ));
@@ -121,7 +121,7 @@ impl Run<'_> {
         })?;
         if let Some(release) = stated.other_release() {
             let line = format!("libgpuslice.so is of gpuslice {release}, this hook of {RELEASE}");
-            self.report.lines.push(line);
+            self.report.logged.push(line);
         }
         Ok(())
     }

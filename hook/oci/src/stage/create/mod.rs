@@ -265,7 +265,7 @@ impl Run<'_> {
         let promised = host_state::promised(paths, &record);
         self.plan.is_promised(promised, paths);
         match host_dirs::prepare(&self.plan, promised, paths, &given.crash_points) {
-            Ok(lines) => self.report.lines.extend(lines),
+            Ok(lines) => self.report.logged.extend(lines),
             Err(error) => {
                 let left = gc::leave(
                     &registry,

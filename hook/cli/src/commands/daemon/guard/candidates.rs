@@ -70,7 +70,7 @@ fn begin(slice: &SliceStatus, pids: Vec<u32>) -> Option<Begin> {
         is_slice: true,
         promised: promised.or(limit)?,
         device: held.fold(0, u64::saturating_add),
-        allowance: HOST_ALLOWANCE.get(),
+        allowance: slice.host_allowance.unwrap_or(HOST_ALLOWANCE).get(),
         pids,
     })
 }
@@ -136,4 +136,32 @@ fn of_its_user(slice: &SliceStatus, mut pids: Vec<u32>, processes: &Processes) -
         pids.retain(|pid| processes.user(*pid) == Some(user.0));
     }
     pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::status::model::PromiseStatus;
+    use gpuslice_config::words::units::Bytes;
+
+    /// The guard took host memory that a slice was allowed for memory beyond its promise.
+    #[test]
+    fn the_host_memory_that_a_slice_may_have_is_what_its_slice_file_says() {
+        let slice = |allowance| SliceStatus {
+            promise: Some(PromiseStatus {
+                budget: Bytes::gib(40).get(),
+                ..PromiseStatus::default()
+            }),
+            host_allowance: allowance,
+            ..SliceStatus::default()
+        };
+        for (allowance, expected) in [
+            (None, HOST_ALLOWANCE),
+            (Some(Bytes::gib(16)), Bytes::gib(16)),
+            (Some(Bytes::ZERO), Bytes::ZERO),
+        ] {
+            let begin = begin(&slice(allowance), vec![1]).expect("it has a promise");
+            assert_eq!(begin.allowance, expected.get());
+        }
+    }
 }
