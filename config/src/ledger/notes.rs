@@ -4,6 +4,7 @@
 //! report.
 
 use super::Ledger;
+use super::kernel::map::Hold;
 use super::protocol::layout::{DEVICES, Device, Kind};
 use super::protocol::private::Mine;
 use crate::sys::{self, Access, Fd};
@@ -23,16 +24,33 @@ pub struct Refusals {
 /// The right to perform an operation that only one process of the slice may perform at a time.
 ///
 /// It ends when it is dropped, or when its holder dies.
-pub struct Turn<'a> {
-    /// Closing it ends the lock.
-    _fd: Fd,
-    note: Option<&'a AtomicUsize>,
+pub struct Turn<'a>(Lasting<'a>);
+
+/// What keeps the lock of a turn.
+enum Lasting<'a> {
+    /// A mapping, as for a slot: the driver can take seconds meanwhile, in which the program may close
+    /// all descriptors and open others.
+    Mapping(Option<Hold>),
+    /// A descriptor, where a mapping does not keep locks, and its note.
+    Descriptor(
+        #[expect(dead_code, reason = "closing it ends the lock")] Fd,
+        Option<&'a AtomicUsize>,
+    ),
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if let Some(note) = self.note {
-            note.store(0, SeqCst);
+        match &mut self.0 {
+            Lasting::Mapping(hold) => {
+                if let Some(hold) = hold.take() {
+                    hold.release();
+                }
+            }
+            Lasting::Descriptor(_, note) => {
+                if let Some(note) = note {
+                    note.store(0, SeqCst);
+                }
+            }
         }
     }
 }
@@ -97,7 +115,16 @@ impl Ledger {
             if fd.try_lock(byte).ok()? {
                 let note = self.lock_file.open_fds.note(&fd);
                 self.sign(device, lock);
-                return Some(Turn { _fd: fd, note });
+                let is_kept = fd.is_on_tmpfs() == Ok(true);
+                let hold = is_kept.then(|| Hold::of(&fd).ok()).flatten();
+                if hold.is_none() {
+                    return Some(Turn(Lasting::Descriptor(fd, note)));
+                }
+                drop(fd);
+                if let Some(note) = note {
+                    note.store(0, SeqCst);
+                }
+                return Some(Turn(Lasting::Mapping(hold)));
             }
             match self.next_lock(device, lock) {
                 Some(next) => lock = next,
@@ -150,7 +177,7 @@ const LOCKS: u8 = 8;
 const SLOT_AT: u32 = 32;
 const LOCK_AT: u32 = 56;
 
-fn turn_byte(slots: usize, device: Device, lock: u8) -> usize {
+pub(super) fn turn_byte(slots: usize, device: Device, lock: u8) -> usize {
     slots
         .saturating_mul(2)
         .saturating_add(DEVICES.saturating_mul(usize::from(lock)))

@@ -3,10 +3,11 @@
 //! Touches: files on tmpfs, real processes.
 
 use super::Claim;
-use super::processes::{Child, LIMIT, TestLedger, UUID, c_path, claim};
+use super::processes::{Child, End, LIMIT, TestLedger, UUID, c_path, claim, close};
 use super::protocol::layout::SIZE;
 use super::snapshot::Snapshot;
 use crate::ledger::{Kind, Refusals};
+use crate::sys::Fd;
 use crate::words::units::Bytes;
 use std::vec::Vec;
 
@@ -49,6 +50,32 @@ fn holds_the_turn(place: &TestLedger) -> Child {
     });
     holder.hear();
     holder
+}
+
+/// A program may close all descriptors, and open others, while the driver creates a context.
+#[test]
+fn a_turn_keeps_no_descriptor_open() {
+    let place = TestLedger::new();
+    let mut child = Child::fork(|_| {
+        let (ledger, gpu) = (&place.ledger, place.gpu);
+        let turn = ledger.turn(gpu).unwrap();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        assert!(open.all(|path| path != place.path()));
+        (3..100).for_each(close);
+        let other = std::fs::File::open(place.path()).unwrap();
+        let byte = super::notes::turn_byte(ledger.table.nodes.len(), gpu, 0);
+        let is_locked = || {
+            let number = usize::try_from(std::os::fd::AsRawFd::as_raw_fd(&other)).unwrap();
+            let fd = core::mem::ManuallyDrop::new(Fd::numbered(number));
+            fd.locked(byte).unwrap()
+        };
+        assert!(is_locked());
+        drop(turn);
+        assert!(!is_locked());
+        assert!(other.metadata().is_ok(), "another file was closed");
+    });
+    assert_eq!(child.wait(), End::Exit(0));
 }
 
 #[test]
