@@ -247,31 +247,36 @@ fn charge(slice: &LoadedSlice, device: &Device<'_>, state: &ProcessState, clock:
     if at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(CHARGE_VALID) } {
         return Bytes::new(kept.charged.load(Ordering::Relaxed));
     }
-    let charge = measure(slice, device);
+    // Without free descriptors the cgroup cannot be read, and what was charged stays charged.
+    let before = || Bytes::new(kept.charged.load(Ordering::Relaxed));
+    let charge = measure(slice, device).unwrap_or_else(before);
     kept.charged.store(charge.get(), Ordering::Relaxed);
     kept.charged_at.store(clock, Ordering::Release);
     charge
 }
 
-fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Bytes {
+/// `None`: the slice's cgroup cannot be read.
+fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
     let Some(ledger) = slice.ledger() else {
-        return Bytes::ZERO;
+        return Some(Bytes::ZERO);
     };
     let allowance = slice.host_allowance().unwrap_or(HOST_ALLOWANCE);
     if let Some(cgroup) = slice.cgroup() {
         let Some(held) = of_cgroup(cgroup, allowance) else {
-            counters::CGROUP
-                .warn_text("the slice's cgroup cannot be read: host memory is not charged");
-            return Bytes::ZERO;
+            counters::CGROUP.warn_text(
+                "the slice's cgroup cannot be read: the charge for host memory stays as it is",
+            );
+            return None;
         };
         // The kernel charges managed and pinned memory to the cgroup, and the ledger counts it too.
         let in_both = match held > allowance {
             true => managed_and_pinned(ledger, device),
             false => Bytes::ZERO,
         };
-        return cgroup::charged(held, in_both, allowance);
+        return Some(cgroup::charged(held, in_both, allowance));
     }
-    cgroup::charged(of_processes(ledger, device), Bytes::ZERO, allowance)
+    let held = of_processes(ledger, device);
+    Some(cgroup::charged(held, Bytes::ZERO, allowance))
 }
 
 /// The unreclaimable memory of a cgroup. Up to the allowance the exact amount does not matter, and

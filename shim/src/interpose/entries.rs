@@ -8,7 +8,8 @@ use core::ffi::{c_char, c_ulonglong, c_void};
 use crate::hooks::{cuda, libc, nvml, runtime};
 use crate::interpose;
 use crate::real::abi::*;
-use crate::real::copies::{self, CopyId, Library, MOST_COPIES};
+use crate::real::copies::{CopyId, Library, MOST_COPIES};
+use crate::real::errno;
 use crate::real::functions::{self, Call, INTERNAL, Row};
 
 macro_rules! symbols {
@@ -71,7 +72,7 @@ macro_rules! hook {
                     // SAFETY: the caller guarantees the contract of the function of this name, which is the
                     // hook's; the real function has this signature, by `symbols.rs`.
                     Some(real) => unsafe { libc::isolation::$hook(Call { copy: CopyId(0), real } $(, $arg)*) },
-                    None => copies::not_in_libc(),
+                    None => errno::not_in_libc(),
                 }
             }
         }
@@ -90,7 +91,7 @@ macro_rules! hook {
                     // SAFETY: the caller guarantees the contract of the function of this name. The
                     // real function is known now, so the exported function does not come back here.
                     Some(_) => unsafe { super::$name($($arg),*) },
-                    None => copies::not_in_libc(),
+                    None => errno::not_in_libc(),
                 }
             }
 

@@ -254,6 +254,9 @@ static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }
 static OTHERS: [Addresses; MOST_COPIES - 1] =
     [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; MOST_COPIES - 1];
 
+/// The address of a function that a library does not have.
+const ABSENT: *mut c_void = core::ptr::without_provenance_mut(1);
+
 impl Cells {
     /// The function with this number.
     pub(crate) const fn new(function: usize) -> Cells {
@@ -270,10 +273,20 @@ impl Cells {
         }
     }
 
+    /// The address; null if it was not looked up yet, and [`ABSENT`] if there is none.
     #[inline]
-    pub(crate) fn known(self, copy: CopyId) -> *mut c_void {
+    fn word(self, copy: CopyId) -> *mut c_void {
         self.place(copy)
             .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
+    }
+
+    /// The address, if it was looked up and found.
+    #[inline]
+    pub(crate) fn known(self, copy: CopyId) -> *mut c_void {
+        match self.word(copy) {
+            ABSENT => null_mut(),
+            word => word,
+        }
     }
 
     pub(crate) fn store(self, copy: CopyId, address: *mut c_void) {
@@ -284,7 +297,7 @@ impl Cells {
 
     /// Forgets the address. Avoids a write if none is cached.
     pub(crate) fn forget(self, copy: CopyId) {
-        if !self.known(copy).is_null() {
+        if !self.word(copy).is_null() {
             self.store(copy, null_mut());
         }
     }
@@ -292,18 +305,23 @@ impl Cells {
     /// The address; looks it up if it is not cached.
     #[inline]
     pub(crate) fn get(self, library: Library, copy: CopyId, name: &'static CStr) -> *mut c_void {
-        let known = self.known(copy);
-        match known.is_null() {
-            false => known,
-            true => self.look(library, copy, name),
+        let word = self.word(copy);
+        match word.addr() > ABSENT.addr() {
+            true => word,
+            false => self.look(library, copy, name),
         }
     }
 
     #[cold]
     #[inline(never)]
     fn look(self, library: Library, copy: CopyId, name: &CStr) -> *mut c_void {
+        if self.word(copy) == ABSENT {
+            return null_mut();
+        }
         let mut address = null_mut();
-        if let Some(object) = object_at(library, copy) {
+        let object = object_at(library, copy);
+        let is_loaded = object.is_some();
+        if let Some(object) = object {
             // SAFETY: a function of this object is being called, so the object is loaded.
             let own = unsafe { image::symbol(&object, name.to_bytes()) };
             address = own.map_or(null_mut(), |own| own as *mut c_void);
@@ -312,7 +330,11 @@ impl Cells {
             // The object is an interposer that defines only some of the names.
             address = elsewhere(library, name);
         }
-        self.store(copy, address);
+        // An older driver does not get a function later, and each look-up takes the loader's lock.
+        match address.is_null() && is_loaded {
+            true => self.store(copy, ABSENT),
+            false => self.store(copy, address),
+        }
         address
     }
 }
@@ -320,7 +342,7 @@ impl Cells {
 /// The definition of a libc function that comes after ours; cached.
 #[inline]
 pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
-    let known = cells.known(CopyId(0));
+    let known = cells.word(CopyId(0));
     match known.is_null() {
         false => known,
         true => look_behind(cells, name),
@@ -333,41 +355,6 @@ fn look_behind(cells: Cells, name: &[u8]) -> *mut c_void {
     let found = elf::following(name).map_or(null_mut(), |found| found as *mut c_void);
     cells.store(CopyId(0), found);
     found
-}
-
-/// The value that a libc function returns on failure.
-pub(crate) trait Failure {
-    const FAILED: Self;
-}
-
-impl Failure for i32 {
-    const FAILED: i32 = -1;
-}
-
-impl Failure for isize {
-    const FAILED: isize = -1;
-}
-
-impl Failure for *mut c_void {
-    const FAILED: *mut c_void = null_mut();
-}
-
-/// The result of a function that this libc lacks, as old ones lack `close_range`. Sets ENOSYS.
-#[cold]
-#[inline(never)]
-pub(crate) fn not_in_libc<T: Failure>() -> T {
-    type ErrnoLocation = unsafe extern "C" fn() -> *mut i32;
-    const ENOSYS: i32 = 38;
-    let address = elf::following(b"__errno_location").unwrap_or(0);
-    // SAFETY: libc's function has this signature; None is the null pointer.
-    let place = unsafe { core::mem::transmute::<usize, Option<ErrnoLocation>>(address) };
-    if let Some(place) = place {
-        // SAFETY: __errno_location has no preconditions.
-        let errno = unsafe { place() };
-        // SAFETY: the pointer is to this thread's errno.
-        unsafe { errno.write(ENOSYS) };
-    }
-    T::FAILED
 }
 
 /// The next definition behind ours. In a namespace of dlmopen this library comes first and nothing

@@ -4,6 +4,7 @@
 
 pub(crate) mod abi;
 pub(crate) mod copies;
+pub(crate) mod errno;
 pub(crate) mod functions;
 pub(crate) mod names;
 pub(crate) mod opencl;

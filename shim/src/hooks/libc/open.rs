@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::answer::meminfo_file;
 use crate::loader::elf;
 use crate::page_cache;
+use crate::real::errno::keeping_errno;
 use crate::real::functions::Call;
 use crate::slice;
 
@@ -205,8 +206,9 @@ pub(crate) unsafe fn descriptor_of(stream: *mut c_void) -> c_int {
     // SAFETY: libc's fileno has this signature; None is the null pointer.
     let fileno = unsafe { core::mem::transmute::<*mut c_void, Option<Fileno>>(address) };
     match fileno {
+        // A stream without a descriptor (`open_memstream`) sets EBADF.
         // SAFETY: the caller guarantees an open stream.
-        Some(fileno) => unsafe { fileno(stream) },
+        Some(fileno) => keeping_errno(|| unsafe { fileno(stream) }),
         None => -1,
     }
 }

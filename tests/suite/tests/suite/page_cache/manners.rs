@@ -198,3 +198,16 @@ fn the_library_says_what_it_does_not_drop_because_it_lies_in_memory() {
     assert!(answer.stderr.contains(&named), "{answer:?}");
     assert_eq!(std::fs::read(&model).unwrap(), vec![7u8; 2 << 20]);
 }
+
+/// `strerror` said "Bad file descriptor" of a call that had failed before.
+#[test]
+fn closing_a_stream_without_a_descriptor_leaves_errno_alone() {
+    let models = Models::of(256);
+    let folder = tempfile::tempdir().unwrap();
+    let slice = slice_file(folder.path(), "\"page_cache\":\"drop\"");
+    let program = c("memory_stream");
+    let run = || Run::new(&program).arg(models.cold("model.bin"));
+    let bare = run().answer().clean();
+    assert_eq!(bare, "open_memstream: 0 kept\nfmemopen: 0 kept\n");
+    assert_eq!(run().with_shim().slice(&slice).answer().clean(), bare);
+}

@@ -270,3 +270,30 @@ fn two_hundred_programs_start_at_once() {
     assert_eq!(free, vec![120 * GIB - slice.held(); free.len()]);
     assert!(free.len() > 100, "{}", free.len());
 }
+
+/// Drivers before R570 have no cuStreamGetDevice. The library searched all loaded libraries for it at
+/// every allocation of a created stream, which takes the loader's lock.
+#[test]
+fn a_function_that_the_driver_lacks_is_looked_up_once() {
+    let program = linked("stream_allocations", "libcuda.so.1");
+    let look_ups = |times: &str| {
+        let slice = Counted::new("rtx3090+h200@550", 8 * GIB);
+        let log = slice.machine().folder().join("look-ups");
+        let run = slice.run(&program).arg(times);
+        let run = run.env("LD_DEBUG", "symbols").env("LD_DEBUG_OUTPUT", &log);
+        assert_eq!(run.answer().clean(), "done\n");
+        let files = std::fs::read_dir(slice.machine().folder()).unwrap();
+        let logs = files.filter_map(|file| {
+            let path = file.unwrap().path();
+            let name = path.file_name()?.to_str()?;
+            name.starts_with("look-ups.").then_some(path.clone())
+        });
+        let text: String = logs
+            .map(|log| std::fs::read_to_string(log).unwrap())
+            .collect();
+        text.matches("symbol=cuStreamGetDevice;").count()
+    };
+    let once = look_ups("1");
+    assert!(once > 0);
+    assert_eq!(look_ups("1000"), once);
+}
