@@ -90,13 +90,22 @@ impl Fd {
     #[inline]
     pub fn open_at(folder: c_int, path: &CStr, flags: c_int, mode: usize) -> Result<Fd, Errno> {
         let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-        // Not O_ACCMODE, which in musl has the bit of O_PATH.
-        let _placeholders = match flags & (libc::O_WRONLY | libc::O_RDWR) {
-            0 => Placeholders::default(),
-            _ => Placeholders::of_standard_streams(),
-        };
         let arguments = [int(folder), path.as_ptr() as usize, int(flags), mode, 0, 0];
-        // SAFETY: the path ends in NUL (CStr).
+        // Not O_ACCMODE, which in musl has the bit of O_PATH.
+        match flags & (libc::O_WRONLY | libc::O_RDWR) {
+            // SAFETY: the path ends in NUL (CStr).
+            0 => unsafe { syscall(libc::SYS_openat, arguments) }.map(Fd),
+            // SAFETY: as above.
+            _ => unsafe { Fd::open_to_write(arguments) },
+        }
+    }
+
+    /// # Safety
+    /// The arguments are those of a call of openat.
+    #[inline(never)]
+    unsafe fn open_to_write(arguments: [usize; 6]) -> Result<Fd, Errno> {
+        let _placeholders = Placeholders::of_standard_streams();
+        // SAFETY: the caller guarantees it.
         unsafe { syscall(libc::SYS_openat, arguments) }.map(Fd)
     }
 

@@ -149,6 +149,7 @@ fn pod(annotations: &[(&str, &str)]) -> PodSandbox {
     PodSandbox {
         id: "sandbox".to_owned(),
         name: "web".to_owned(),
+        uid: String::new(),
         namespace: "team".to_owned(),
         annotations: annotations.iter().map(owned).collect(),
     }

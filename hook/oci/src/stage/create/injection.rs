@@ -17,6 +17,9 @@ use gpuslice_host::slices::ended;
 use gpuslice_host::slices::records::{self, Member, Registry};
 use std::fs::File;
 
+/// Returns a field of a container's record.
+type Field = fn(&mut Member) -> &mut Option<String>;
+
 impl Run<'_> {
     /// Makes the slice's meminfo page. Without it, the library still shows the slice.
     pub(super) fn make_page(&mut self) {
@@ -130,14 +133,14 @@ impl Run<'_> {
     fn runs_without(&mut self, state: &State, message: String, why: &str) {
         let event = self.event(EventKind::Escape, state, message);
         self.report.events.push(event);
-        self.keep(|member| member.no_slice = Some(why.to_owned()));
+        self.keep(why, |member| &mut member.no_slice);
     }
 
     /// Reports a container of which the slice does not limit all programs.
     fn is_limited_in_part(&mut self, why: &str) {
         let line = format!("{} starts, but {why}", self.plan.name);
         self.report.logged.push(line);
-        self.keep(|member| member.not_limited = Some(why.to_owned()));
+        self.keep(why, |member| &mut member.not_limited);
     }
 
     /// A container whose own `gpuslice check` cannot know the reason starts all the same.
@@ -162,14 +165,14 @@ impl Run<'_> {
         event.with_devices(plan.devices.iter().map(ended::limited).collect())
     }
 
-    /// Changes what the record says about the container.
-    fn keep(&mut self, change: impl FnOnce(&mut Member)) {
-        if let Err(error) = self.rewrite(change) {
+    /// Writes a reason into the container's record, at one of its fields.
+    fn keep(&mut self, why: &str, field: Field) {
+        if let Err(error) = self.write(why, field) {
             self.report.lines.push(format!("{error:#}"));
         }
     }
 
-    fn rewrite(&self, change: impl FnOnce(&mut Member)) -> anyhow::Result<()> {
+    fn write(&self, why: &str, field: Field) -> anyhow::Result<()> {
         let registry = Registry::lock(&self.given.paths)?;
         let (records, _) = records::survey(&self.given.paths)?;
         let own = records
@@ -178,7 +181,7 @@ impl Run<'_> {
         let Some(mut record) = own else { return Ok(()) };
         let mut members = record.containers.iter_mut();
         if let Some(member) = members.find(|member| member.id == self.plan.container) {
-            change(member);
+            *field(member) = Some(why.to_owned());
             registry.write(&record)?;
         }
         Ok(())
