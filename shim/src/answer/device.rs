@@ -118,12 +118,12 @@ fn context_device(copy: CopyId) -> Option<CudaOrdinal> {
 pub(crate) fn of_stream(copy: CopyId, stream: CUstream) -> Option<CudaOrdinal> {
     /// `CU_STREAM_PER_THREAD`: up to this value a stream is one of the current context's own.
     const PER_THREAD: usize = 2;
-    let alone = copies::devices(copy)?.alone.load(Ordering::Relaxed) == 1;
-    if alone || stream as usize <= PER_THREAD {
+    let devices = copies::devices(copy)?;
+    if devices.alone.load(Ordering::Relaxed) == 1 || stream as usize <= PER_THREAD {
         return current(copy);
     }
     let mut device: CUdevice = 0;
-    if let Some(ask) = functions::cuStreamGetDevice::real(copy) {
+    if let Some(ask) = devices.stream_device(copy) {
         // SAFETY: cuStreamGetDevice's contract; the stream is the caller's own.
         let code = unsafe { ask(stream, &raw mut device) };
         if code == SUCCESS {

@@ -9,7 +9,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use crate::loader::dl;
 use crate::loader::elf::{self, Object};
 use crate::loader::image;
-use crate::real::abi::{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND};
+use crate::real::abi::{
+    CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, CUdevice, CUresult, CUstream,
+    NVML_ERROR_LIBRARY_NOT_FOUND,
+};
 use crate::real::functions::{self, FUNCTIONS, RARE};
 
 /// The number of copies of one library that a process may have hooked at the same time. Two
@@ -150,6 +153,8 @@ pub(crate) struct Devices {
     pub(crate) ordinals: [AtomicU32; ORDINALS],
     /// Whether the driver has only one device: 0 unknown, 1 yes, 2 no.
     pub(crate) alone: AtomicU8,
+    /// Whether the driver lacks `cuStreamGetDevice`, as all before R570 do: 0 unknown, 1 yes.
+    pub(crate) lacks_stream_device: AtomicU8,
     /// Whether any device shares the host's memory: 0 unknown, 1 yes, 2 no.
     pub(crate) shared: AtomicU8,
 }
@@ -157,13 +162,29 @@ pub(crate) struct Devices {
 /// The number of cached devices, as many as machines have; further ones are queried each time.
 const ORDINALS: usize = 16;
 
+type StreamDevice = unsafe extern "C" fn(CUstream, *mut CUdevice) -> CUresult;
+
 impl Devices {
     const fn unknown() -> Devices {
         Devices {
             ordinals: [const { AtomicU32::new(0) }; ORDINALS],
             alone: AtomicU8::new(0),
+            lacks_stream_device: AtomicU8::new(0),
             shared: AtomicU8::new(0),
         }
+    }
+
+    /// `cuStreamGetDevice`, if the driver has it. It is looked up once where it is missing, because such
+    /// a look-up searches all libraries, under the loader's lock.
+    pub(crate) fn stream_device(&self, copy: CopyId) -> Option<StreamDevice> {
+        if self.lacks_stream_device.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let ask = functions::cuStreamGetDevice::real(copy);
+        if ask.is_none() {
+            self.lacks_stream_device.store(1, Ordering::Relaxed);
+        }
+        ask
     }
 }
 
@@ -195,6 +216,7 @@ pub(crate) fn forget_devices(copy: CopyId) {
         return;
     };
     devices.alone.store(0, Ordering::Relaxed);
+    devices.lacks_stream_device.store(0, Ordering::Relaxed);
     devices.shared.store(0, Ordering::Relaxed);
     for known in &devices.ordinals {
         known.store(0, Ordering::Relaxed);
@@ -254,9 +276,6 @@ static SELDOM: [AtomicPtr<c_void>; RARE] = [const { AtomicPtr::new(null_mut()) }
 static OTHERS: [Addresses; MOST_COPIES - 1] =
     [const { [const { AtomicPtr::new(null_mut()) }; FUNCTIONS - RARE] }; MOST_COPIES - 1];
 
-/// The address of a function that a library does not have.
-const ABSENT: *mut c_void = core::ptr::without_provenance_mut(1);
-
 impl Cells {
     /// The function with this number.
     pub(crate) const fn new(function: usize) -> Cells {
@@ -273,20 +292,10 @@ impl Cells {
         }
     }
 
-    /// The address; null if it was not looked up yet, and [`ABSENT`] if there is none.
-    #[inline]
-    fn word(self, copy: CopyId) -> *mut c_void {
-        self.place(copy)
-            .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
-    }
-
-    /// The address, if it was looked up and found.
     #[inline]
     pub(crate) fn known(self, copy: CopyId) -> *mut c_void {
-        match self.word(copy) {
-            ABSENT => null_mut(),
-            word => word,
-        }
+        self.place(copy)
+            .map_or(null_mut(), |cell| cell.load(Ordering::Acquire))
     }
 
     pub(crate) fn store(self, copy: CopyId, address: *mut c_void) {
@@ -297,7 +306,7 @@ impl Cells {
 
     /// Forgets the address. Avoids a write if none is cached.
     pub(crate) fn forget(self, copy: CopyId) {
-        if !self.word(copy).is_null() {
+        if !self.known(copy).is_null() {
             self.store(copy, null_mut());
         }
     }
@@ -305,23 +314,18 @@ impl Cells {
     /// The address; looks it up if it is not cached.
     #[inline]
     pub(crate) fn get(self, library: Library, copy: CopyId, name: &'static CStr) -> *mut c_void {
-        let word = self.word(copy);
-        match word.addr() > ABSENT.addr() {
-            true => word,
-            false => self.look(library, copy, name),
+        let known = self.known(copy);
+        match known.is_null() {
+            false => known,
+            true => self.look(library, copy, name),
         }
     }
 
     #[cold]
     #[inline(never)]
     fn look(self, library: Library, copy: CopyId, name: &CStr) -> *mut c_void {
-        if self.word(copy) == ABSENT {
-            return null_mut();
-        }
         let mut address = null_mut();
-        let object = object_at(library, copy);
-        let is_loaded = object.is_some();
-        if let Some(object) = object {
+        if let Some(object) = object_at(library, copy) {
             // SAFETY: a function of this object is being called, so the object is loaded.
             let own = unsafe { image::symbol(&object, name.to_bytes()) };
             address = own.map_or(null_mut(), |own| own as *mut c_void);
@@ -330,11 +334,7 @@ impl Cells {
             // The object is an interposer that defines only some of the names.
             address = elsewhere(library, name);
         }
-        // An older driver does not get a function later, and each look-up takes the loader's lock.
-        match address.is_null() && is_loaded {
-            true => self.store(copy, ABSENT),
-            false => self.store(copy, address),
-        }
+        self.store(copy, address);
         address
     }
 }
@@ -342,7 +342,7 @@ impl Cells {
 /// The definition of a libc function that comes after ours; cached.
 #[inline]
 pub(crate) fn following(cells: Cells, name: &[u8]) -> *mut c_void {
-    let known = cells.word(CopyId(0));
+    let known = cells.known(CopyId(0));
     match known.is_null() {
         false => known,
         true => look_behind(cells, name),
