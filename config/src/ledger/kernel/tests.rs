@@ -1,8 +1,6 @@
 //! Tests of what the ledger asks the kernel, and how often.
 //! Touches: files on tmpfs, processes.
 
-#![expect(clippy::unwrap_used, reason = "a helper of tests may panic")]
-
 use super::lock_file::LockFile;
 use super::quiet::set_quiet;
 use crate::ledger::Claim;

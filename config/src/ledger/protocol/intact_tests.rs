@@ -1,5 +1,7 @@
 //! Slots that were overwritten are told from those that their owners have written.
 
+#![expect(clippy::indexing_slicing, reason = "a helper of tests may panic")]
+
 use super::holding::{are_damaged, seem_intact};
 use super::layout::{Device, Head};
 use super::model::{GPU, Process, World};

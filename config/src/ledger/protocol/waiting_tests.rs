@@ -1,6 +1,7 @@
 //! Claims that wait for claims of other processes, with a kernel whose pauses decide those.
 
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers")]
+#![expect(clippy::indexing_slicing, reason = "a helper of tests may panic")]
 
 use super::claims::{self, Outcome};
 use super::columns::{ABSURD, Amount};
