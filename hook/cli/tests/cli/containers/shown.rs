@@ -106,6 +106,16 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    /// Removes the mounts of ledgers that no gc has removed.
+    fn drop(&mut self) {
+        let ledgers = fs::read_dir(self.places().ledgers());
+        for entry in ledgers.into_iter().flatten().flatten() {
+            let _ = nix::mount::umount2(&entry.path(), nix::mount::MntFlags::MNT_DETACH);
+        }
+    }
+}
+
 /// A process that is killed when its handle is dropped.
 struct Sleeper(Child);
 
