@@ -26,7 +26,7 @@ pub struct Refusals {
 /// It ends when it is dropped, or when its holder dies.
 pub struct Turn<'a>(Lasting<'a>);
 
-/// What keeps the lock of a turn.
+/// The open file description of the lock lasts as long as one of these.
 enum Lasting<'a> {
     /// A mapping, as for a slot: the driver can take seconds meanwhile, in which the program may close
     /// all descriptors and open others.

@@ -11,7 +11,7 @@ use super::protocol::layout::VERSION;
 use super::slotless;
 use super::{Claim, Ledger, LedgerError, NoSlot, Open};
 use super::{Device, Kind, SIZE, SLOTS, set_quiet, size_for};
-use crate::sys::{Access, Fd};
+use crate::sys::{Access, Fd, Placeholders};
 use crate::words::device::{DeviceKind, DeviceUuid};
 use crate::words::units::Bytes;
 use core::sync::atomic::Ordering::SeqCst;
@@ -121,6 +121,32 @@ fn a_ledger_is_never_open_as_a_standard_stream() {
     let mut child = Child::fork(|_| {
         close(2);
         assert!(Fd::open(&path, Access::Write).unwrap().number() > 2);
+    });
+    assert_eq!(child.wait(), End::Exit(0));
+}
+
+/// A program that has closed a standard stream may open one again at any moment.
+#[test]
+fn a_placeholder_is_closed_and_a_stream_in_its_place_is_not() {
+    let mut child = Child::fork(|_| {
+        close(0);
+        let taken = Placeholders::of_standard_streams();
+        let above = fs::File::open("/").unwrap();
+        assert!(std::os::fd::AsRawFd::as_raw_fd(&above) > 2);
+        drop(taken);
+        let stream = fs::File::open("/").unwrap();
+        assert_eq!(
+            std::os::fd::AsRawFd::as_raw_fd(&stream),
+            0,
+            "it is free again"
+        );
+        drop(stream);
+        let taken = Placeholders::of_standard_streams();
+        close(0);
+        let stream = fs::File::open("/").unwrap();
+        assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&stream), 0);
+        drop(taken);
+        assert!(stream.metadata().is_ok(), "the stream is closed");
     });
     assert_eq!(child.wait(), End::Exit(0));
 }

@@ -12,7 +12,8 @@ use super::totals;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// What is claimed, and the limit. A claim that others have published keeps it from being granted.
+/// The size of each claim, which is also the limit. A claim that another process has published blocks
+/// it.
 const BYTES: u64 = 6;
 const AMOUNT: Amount = Amount {
     bytes: BYTES,

@@ -97,7 +97,7 @@ pub struct Member {
     /// Why it runs without its slice, if the library could not be loaded into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_slice: Option<String>,
-    /// Which of its programs the slice does not limit, and why. Its other programs load the library.
+    /// The reason why the slice does not limit some of its programs; the others load the library.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_limited: Option<String>,
     /// The names of the slices that its hooks give, where its record has none: with commas between

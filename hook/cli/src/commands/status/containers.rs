@@ -24,7 +24,7 @@ pub(crate) struct ContainerStatus {
     pub(crate) pid: i32,
     /// The reason why its programs do not load the library; None if they do.
     pub(crate) no_slice: Option<String>,
-    /// Which of its programs the slice does not limit, and why; None if it limits all.
+    /// The reason why the slice does not limit some of its programs; None if it limits all.
     pub(crate) not_limited: Option<String>,
 }
 
