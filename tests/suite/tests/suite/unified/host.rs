@@ -156,6 +156,24 @@ fn a_cgroup_that_cannot_be_read_charges_nothing() {
     }
 }
 
+/// A process without free descriptors cannot open the files of its cgroup. It was shown as free what
+/// the slice holds on the host.
+#[test]
+fn a_cgroup_that_cannot_be_read_any_more_leaves_the_charge_as_it_is() {
+    let cgroup = Cgroup::new();
+    cgroup.says(9 * GIB, &v2(0, 0, 0));
+    let slice = slice(&json!({"cgroup": cgroup.path()}));
+    let mut worker = slice.worker();
+    comes_to(&mut worker, LIMIT - CONTEXT - 5 * GIB);
+    std::fs::remove_file(cgroup.0.path().join("memory.current")).unwrap();
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(7)); // a reading is used for 5 ms
+        assert_eq!(worker.free(), LIMIT - CONTEXT - 5 * GIB);
+    }
+    cgroup.says(6 * GIB, &v2(0, 0, 0));
+    comes_to(&mut worker, LIMIT - CONTEXT - 2 * GIB);
+}
+
 #[test]
 fn without_a_cgroup_of_its_own_a_slice_is_charged_what_its_processes_hold() {
     let slice = slice(&json!({"host_allowance": 64 * MIB}));
