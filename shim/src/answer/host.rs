@@ -1,7 +1,6 @@
 //! Reads the host of a slice of unified memory at one moment: its memory, its reserve, its promises
 //! to others, and the host memory that the slice's programs hold.
-//! Touches: the host's meminfo and its memory pressure, the promises, the slice's own cgroup or its
-//! processes, the clock.
+//! Touches: the host's meminfo and its memory pressure, the promises, the clock.
 //! Law: a query reuses a reading for less than a millisecond, and only while the slice holds as
 //! much as it held then. An allocation reuses it only far from the limit.
 //!
@@ -13,16 +12,14 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use gpuslice_config::answer::view::{Host, Pressed};
-use gpuslice_config::host::cgroup;
 use gpuslice_config::host::meminfo::HostMemory;
 use gpuslice_config::host::pressure;
-use gpuslice_config::ledger::{Kind, Ledger};
+use gpuslice_config::ledger::Ledger;
 use gpuslice_config::slice::DeviceSlice;
-use gpuslice_config::slice::host_reserve::HOST_ALLOWANCE;
 use gpuslice_config::words::units::Bytes;
 
 use crate::answer::device::Device;
-use crate::answer::promises;
+use crate::answer::{host_charge, promises};
 use crate::log::Piece::{Dec, Size, Str};
 use crate::log::counters;
 use crate::slice::loaded_slice::LoadedSlice;
@@ -31,9 +28,6 @@ use crate::sys::{self, File};
 
 /// How long a reading of the host is reused.
 const VALID: Duration = Duration::from_micros(900);
-/// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually,
-/// and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
-const CHARGE_VALID: Duration = Duration::from_millis(5);
 
 /// A reading of the host at one moment.
 #[derive(Clone, Copy)]
@@ -175,7 +169,7 @@ fn fresh(
     state: &ProcessState,
     clock: u64,
 ) -> Option<Reading> {
-    let charge = charge(slice, device, state, clock);
+    let charge = host_charge::charge(slice, device, state, clock);
     let spent = held.map(|held| held.plus(charge));
     let unspent = budget.memory.minus(spent.unwrap_or(Bytes::ZERO));
     let seen = |others_unused| {
@@ -238,95 +232,6 @@ fn pressed(slice: &LoadedSlice, host: &Host, unspent: Bytes) -> Option<Pressed> 
     ];
     counters::PRESSED.warn(&line);
     Some(pressed)
-}
-
-/// The part of the host's memory that is charged to the slice.
-fn charge(slice: &LoadedSlice, device: &Device<'_>, state: &ProcessState, clock: u64) -> Bytes {
-    let kept = &state.host;
-    let at = kept.charged_at.load(Ordering::Acquire);
-    if at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(CHARGE_VALID) } {
-        return Bytes::new(kept.charged.load(Ordering::Relaxed));
-    }
-    // Without free descriptors the cgroup cannot be read, and what was charged stays charged.
-    let before = || Bytes::new(kept.charged.load(Ordering::Relaxed));
-    let charge = measure(slice, device).unwrap_or_else(before);
-    kept.charged.store(charge.get(), Ordering::Relaxed);
-    kept.charged_at.store(clock, Ordering::Release);
-    charge
-}
-
-/// `None`: the slice's cgroup cannot be read.
-fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
-    let Some(ledger) = slice.ledger() else {
-        return Some(Bytes::ZERO);
-    };
-    let allowance = slice.host_allowance().unwrap_or(HOST_ALLOWANCE);
-    if let Some(cgroup) = slice.cgroup() {
-        let Some(held) = of_cgroup(cgroup, allowance) else {
-            counters::CGROUP.warn_text(
-                "the slice's cgroup cannot be read: the charge for host memory stays as it is",
-            );
-            return None;
-        };
-        // The kernel charges managed and pinned memory to the cgroup, and the ledger counts it too.
-        let in_both = match held > allowance {
-            true => managed_and_pinned(ledger, device),
-            false => Bytes::ZERO,
-        };
-        return Some(cgroup::charged(held, in_both, allowance));
-    }
-    let held = of_processes(ledger, device);
-    Some(cgroup::charged(held, Bytes::ZERO, allowance))
-}
-
-/// The unreclaimable memory of a cgroup. Up to the allowance the exact amount does not matter, and
-/// `memory.stat` is not read.
-fn of_cgroup(folder: &core::ffi::CStr, allowance: Bytes) -> Option<Bytes> {
-    let folder = File::open_folder(folder).ok()?;
-    let current = folder.open_entry(c"memory.current");
-    let current = current.or_else(|_| folder.open_entry(c"memory.usage_in_bytes"));
-    let mut number = [0u8; 32];
-    let current = current.ok()?.read(&mut number).ok()?;
-    let all = cgroup::amount(current)?;
-    if all <= allowance {
-        return Some(all);
-    }
-    let mut stat = [0u8; cgroup::STAT];
-    let file = folder.open_entry(c"memory.stat").ok()?;
-    cgroup::of_cgroup(current, file.read(&mut stat).ok()?)
-}
-
-fn managed_and_pinned(ledger: &Ledger, device: &Device<'_>) -> Bytes {
-    let records = ledger
-        .slots()
-        .filter(|record| is_of(ledger, record, device));
-    let kinds = records.flat_map(|record| record.by_kind);
-    let both = kinds.filter(|(kind, _)| matches!(kind, Kind::Managed | Kind::Pinned));
-    both.fold(Bytes::ZERO, |sum, (_, bytes)| sum.plus(Bytes::new(bytes)))
-}
-
-/// The host memory of the processes that have memory on the device. Other processes of the slice
-/// are not included.
-fn of_processes(ledger: &Ledger, device: &Device<'_>) -> Bytes {
-    let records = ledger
-        .slots()
-        .filter(|record| is_of(ledger, record, device));
-    records.fold(Bytes::ZERO, |sum, record| {
-        sum.plus(of_process(record.pid).unwrap_or(Bytes::ZERO))
-    })
-}
-
-fn is_of(ledger: &Ledger, record: &gpuslice_config::ledger::Record, device: &Device<'_>) -> bool {
-    let listed = record.device.and_then(|uuid| ledger.device(&uuid));
-    listed.is_some() && listed == device.listed
-}
-
-fn of_process(pid: u32) -> Option<Bytes> {
-    let mut path = [0u8; 32];
-    let path = sys::path_of_process(&mut path, pid, b"/statm")?;
-    let mut statm = [0u8; 128];
-    let statm = File::open(path).ok()?.read(&mut statm).ok()?;
-    cgroup::of_process(statm, sys::page_size())
 }
 
 /// Publishes to the neighbours that the slice's holdings have changed.

@@ -5,6 +5,7 @@
 pub(crate) mod device;
 pub(crate) mod driver_memory;
 pub(crate) mod host;
+mod host_charge;
 pub(crate) mod location;
 pub(crate) mod meminfo_file;
 pub(crate) mod opencl;
