@@ -48,7 +48,7 @@ impl Account {
     /// The memory that the host has available, on unified memory.
     pub(crate) fn host(&self) -> Option<u64> {
         let host = self.unified().then(|| self.slice.host())?;
-        host.map(|host| host.available.get())
+        host.ok().map(|host| host.available.get())
     }
 
     /// Checks a request against the host's available memory, on unified memory. Granted: returns

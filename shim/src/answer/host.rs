@@ -2,7 +2,8 @@
 //! to others, and the host memory that the slice's programs hold.
 //! Touches: the host's meminfo and its memory pressure, the promises, the clock.
 //! Law: a query reuses a reading for less than a millisecond, and only while the slice holds as
-//! much as it held then. An allocation reuses it only far from the limit.
+//! much as it held then. An allocation reuses it only far from the limit. While a process cannot
+//! open files, its last reading counts, however old; without one, nothing is free.
 //!
 //! No descriptor is kept open between readings. Programs close descriptors that they do not know
 //! (`closefrom`), and the number may then belong to another file. An open one would save 4 of 10
@@ -24,7 +25,8 @@ use crate::log::Piece::{Dec, Size, Str};
 use crate::log::counters;
 use crate::slice::loaded_slice::LoadedSlice;
 use crate::state::page::{self, ProcessState};
-use crate::sys::{self, File};
+use crate::state::reading::WORDS;
+use crate::sys::{self, Errno, File};
 
 /// How long a reading of the host is reused.
 const VALID: Duration = Duration::from_micros(900);
@@ -36,6 +38,23 @@ pub(crate) struct Reading {
     pub(crate) host: Host,
     /// The part of the host's memory that is charged to the slice.
     pub(crate) charge: Bytes,
+}
+
+impl Reading {
+    /// This reading, less the memory that the slice has taken since.
+    #[inline]
+    fn after(self, held_then: u64, held: Bytes) -> Reading {
+        let since = held.minus(Bytes::new(held_then));
+        let memory = HostMemory {
+            available: self.host.memory.available.minus(since),
+            ..self.host.memory
+        };
+        let host = Host {
+            memory,
+            ..self.host
+        };
+        Reading { host, ..self }
+    }
 }
 
 /// The word that changes with every allocation of the slice: the sum in its ledger or, without a
@@ -78,7 +97,7 @@ pub(crate) fn unsliced(slice: &LoadedSlice, free: Option<Bytes>) -> Option<Host>
     {
         return Some(reading.host);
     }
-    let memory = slice.host()?;
+    let memory = slice.host().ok()?;
     let (total, available) = (memory.total.get(), memory.available.get());
     let word = word.unwrap_or(NO_WORD);
     state.host.keep([clock, word, total, available, 0, 0, 0]);
@@ -93,16 +112,8 @@ pub(crate) fn unsliced(slice: &LoadedSlice, free: Option<Bytes>) -> Option<Host>
 /// A reading less than a millisecond old, less the memory that the slice has taken since.
 pub(crate) fn lately(slice: &LoadedSlice, held: Option<Bytes>) -> Option<Reading> {
     let (reading, held_then) = young(slice, page::page()?, sys::clock())?;
-    let since = held?.minus(Bytes::new(held_then));
-    let memory = HostMemory {
-        available: reading.host.memory.available.minus(since),
-        ..reading.host.memory
-    };
-    let host = Host {
-        memory,
-        ..reading.host
-    };
-    (held_then != NO_WORD).then_some(Reading { host, ..reading })
+    let reading = reading.after(held_then, held?);
+    (held_then != NO_WORD).then_some(reading)
 }
 
 /// A new reading of the host.
@@ -134,10 +145,16 @@ fn kept(slice: &LoadedSlice, state: &ProcessState, clock: u64, word: u64) -> Opt
 /// The last reading and its word, if it is young enough.
 #[inline]
 fn young(slice: &LoadedSlice, state: &ProcessState, clock: u64) -> Option<(Reading, u64)> {
-    let [at, word, total, available, unused, keeps, charge] = state.host.words()?;
-    if at == 0 || clock.wrapping_sub(at) >= const { sys::nanoseconds(VALID) } {
-        return None;
-    }
+    let words = state.host.words()?;
+    let [at, ..] = words;
+    let is_young = at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(VALID) };
+    is_young.then(|| of_words(slice, words))
+}
+
+/// A reading and its word from the words that are kept.
+#[inline]
+fn of_words(slice: &LoadedSlice, words: [u64; WORDS]) -> (Reading, u64) {
+    let [_, word, total, available, unused, keeps, charge] = words;
     let memory = HostMemory {
         total: Bytes::new(total),
         // No decision uses this value.
@@ -155,7 +172,32 @@ fn young(slice: &LoadedSlice, state: &ProcessState, clock: u64) -> Option<(Readi
         pressed: (keeps != 0).then_some(pressed),
     };
     let charge = Bytes::new(charge);
-    Some((Reading { host, charge }, word))
+    (Reading { host, charge }, word)
+}
+
+/// The last reading, however old, less the memory that the slice has taken since. Without one,
+/// nothing is available: the memory of the host may be promised to others.
+#[cold]
+fn last(slice: &LoadedSlice, state: &ProcessState, held: Option<Bytes>, charge: Bytes) -> Reading {
+    let words = state.host.words().filter(|[at, ..]| *at != 0);
+    let Some((reading, word)) = words.map(|words| of_words(slice, words)) else {
+        let memory = HostMemory {
+            total: Bytes::MAX,
+            free: Bytes::ZERO,
+            available: Bytes::ZERO,
+        };
+        let host = Host {
+            memory,
+            reserve: slice.reserve(),
+            others_unused: Bytes::ZERO,
+            pressed: None,
+        };
+        return Reading { host, charge };
+    };
+    match held {
+        Some(held) if word != NO_WORD => reading.after(word, held),
+        _ => reading,
+    }
 }
 
 #[cold]
@@ -172,26 +214,11 @@ fn fresh(
     let charge = host_charge::charge(slice, device, state, clock);
     let spent = held.map(|held| held.plus(charge));
     let unspent = budget.memory.minus(spent.unwrap_or(Bytes::ZERO));
-    let seen = |others_unused| {
-        Some(Host {
-            memory: slice.host()?,
-            reserve: slice.reserve(),
-            others_unused,
-            pressed: None,
-        })
+    let host = match host_of(slice, unspent) {
+        Ok(host) => host,
+        Err(why) if why.is_passing() => return Some(last(slice, state, held, charge)),
+        Err(_) => return None,
     };
-    // If the memory suffices even with every promise unspent, the neighbours' files need not be
-    // read.
-    let mut host = seen(promises::promised(slice))?;
-    if host.under_pressure(slice.thresholds()).obtainable() < unspent {
-        if slice.promises().is_some() {
-            host = seen(promises::unspent(slice))?;
-            // A neighbour that spent memory between the two readings was counted twice.
-            let again = promises::unspent(slice);
-            host.others_unused = host.others_unused.at_most(again);
-        }
-        host.pressed = pressed(slice, &host, unspent);
-    }
     if let Some(spent) = spent {
         promises::write(slice, spent);
     }
@@ -205,6 +232,31 @@ fn fresh(
         charge.get(),
     ]);
     Some(Reading { host, charge })
+}
+
+/// The host now, for a slice that has still to take this much.
+fn host_of(slice: &LoadedSlice, unspent: Bytes) -> Result<Host, Errno> {
+    let seen = |others_unused| {
+        Ok(Host {
+            memory: slice.host()?,
+            reserve: slice.reserve(),
+            others_unused,
+            pressed: None,
+        })
+    };
+    // If the memory suffices even with every promise unspent, the neighbours' files need not be
+    // read.
+    let mut host = seen(promises::promised(slice)?)?;
+    if host.under_pressure(slice.thresholds()).obtainable() < unspent {
+        if slice.promises().is_some() {
+            host = seen(promises::unspent(slice)?)?;
+            // A neighbour that spent memory between the two readings was counted twice.
+            let again = promises::unspent(slice)?;
+            host.others_unused = host.others_unused.at_most(again);
+        }
+        host.pressed = pressed(slice, &host, unspent);
+    }
+    Ok(host)
 }
 
 /// Whether the machine is under memory pressure. Reads the pressure file only where it would change

@@ -14,7 +14,7 @@ use crate::answer::device::Device;
 use crate::log::counters;
 use crate::slice::loaded_slice::LoadedSlice;
 use crate::state::page::ProcessState;
-use crate::sys::{self, File};
+use crate::sys::{self, Errno, File};
 
 /// How long the host memory charged to the slice is reused. Programs touch mapped memory gradually,
 /// and the kernel takes up to a millisecond for a cgroup's `memory.stat`.
@@ -32,7 +32,7 @@ pub(super) fn charge(
     if at != 0 && clock.wrapping_sub(at) < const { sys::nanoseconds(CHARGE_VALID) } {
         return Bytes::new(kept.charged.load(Ordering::Relaxed));
     }
-    // Without free descriptors the cgroup cannot be read, and what was charged stays charged.
+    // Without free descriptors nothing can be read, and what was charged stays charged.
     let before = || Bytes::new(kept.charged.load(Ordering::Relaxed));
     let charge = measure(slice, device).unwrap_or_else(before);
     kept.charged.store(charge.get(), Ordering::Relaxed);
@@ -40,7 +40,7 @@ pub(super) fn charge(
     charge
 }
 
-/// `None`: the slice's cgroup cannot be read.
+/// `None`: the slice's cgroup or its processes cannot be read.
 fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
     let Some(ledger) = slice.ledger() else {
         return Some(Bytes::ZERO);
@@ -60,7 +60,7 @@ fn measure(slice: &LoadedSlice, device: &Device<'_>) -> Option<Bytes> {
         };
         return Some(cgroup::charged(held, in_both, allowance));
     }
-    let held = of_processes(ledger, device);
+    let held = of_processes(ledger, device)?;
     Some(cgroup::charged(held, Bytes::ZERO, allowance))
 }
 
@@ -91,13 +91,18 @@ fn managed_and_pinned(ledger: &Ledger, device: &Device<'_>) -> Bytes {
 }
 
 /// The host memory of the processes that have memory on the device. Other processes of the slice
-/// are not included.
-fn of_processes(ledger: &Ledger, device: &Device<'_>) -> Bytes {
-    let records = ledger
+/// are not included. `None`: a process cannot be read for the moment.
+fn of_processes(ledger: &Ledger, device: &Device<'_>) -> Option<Bytes> {
+    let mut records = ledger
         .slots()
         .filter(|record| is_of(ledger, record, device));
-    records.fold(Bytes::ZERO, |sum, record| {
-        sum.plus(of_process(record.pid).unwrap_or(Bytes::ZERO))
+    records.try_fold(Bytes::ZERO, |sum, record| {
+        match of_process(record.pid) {
+            Ok(held) => Some(sum.plus(held)),
+            Err(why) if why.is_passing() => None,
+            // It has ended, or this user may not see it.
+            Err(_) => Some(sum),
+        }
     })
 }
 
@@ -106,10 +111,10 @@ fn is_of(ledger: &Ledger, record: &Record, device: &Device<'_>) -> bool {
     listed.is_some() && listed == device.listed
 }
 
-fn of_process(pid: u32) -> Option<Bytes> {
+fn of_process(pid: u32) -> Result<Bytes, Errno> {
     let mut path = [0u8; 32];
-    let path = sys::path_of_process(&mut path, pid, b"/statm")?;
+    let path = sys::path_of_process(&mut path, pid, b"/statm").ok_or(sys::ENOENT)?;
     let mut statm = [0u8; 128];
-    let statm = File::open(path).ok()?.read(&mut statm).ok()?;
-    cgroup::of_process(statm, sys::page_size())
+    let statm = File::open(path)?.read(&mut statm)?;
+    cgroup::of_process(statm, sys::page_size()).ok_or(sys::EINVAL)
 }

@@ -12,15 +12,21 @@ use gpuslice_config::words::units::Bytes;
 use crate::log::Piece::{Raw, Str};
 use crate::log::counters;
 use crate::slice::loaded_slice::LoadedSlice;
-use crate::sys::{self, File, Listing, Stat};
+use crate::sys::{self, Errno, File, Listing, Stat};
 
 /// The sum of all slices' promises, including ours, from the file names alone.
-pub(crate) fn promised(slice: &LoadedSlice) -> Bytes {
+///
+/// # Errors
+/// When they cannot be read for the moment.
+pub(crate) fn promised(slice: &LoadedSlice) -> Result<Bytes, Errno> {
     sum(slice, |_, _, promise| Some(promise.budget))
 }
 
 /// The memory promised to the other slices that they have not spent.
-pub(crate) fn unspent(slice: &LoadedSlice) -> Bytes {
+///
+/// # Errors
+/// When the promises cannot be read for the moment.
+pub(crate) fn unspent(slice: &LoadedSlice) -> Result<Bytes, Errno> {
     let own = OwnPromise::of(slice);
     sum(slice, |folder, name, promise| match own.is(promise) {
         true => Some(Bytes::ZERO),
@@ -55,20 +61,30 @@ impl<'a> OwnPromise<'a> {
 const LISTINGS: usize = 4;
 
 /// Adds up an amount of each promise. The amount is `None` for a file that is gone by now.
-fn sum(slice: &LoadedSlice, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Option<Bytes>) -> Bytes {
+///
+/// # Errors
+/// When the folder cannot be read for the moment.
+fn sum(
+    slice: &LoadedSlice,
+    amount: impl Fn(&File, &CStr, &Promise<'_>) -> Option<Bytes>,
+) -> Result<Bytes, Errno> {
     let Some(path) = slice.promises() else {
-        return Bytes::ZERO;
+        return Ok(Bytes::ZERO);
     };
     let mut most = Bytes::ZERO;
     for _ in 0..LISTINGS {
-        let Ok(folder) = File::open_folder(path) else {
-            let line = [
-                Str("the promises in "),
-                Raw(path.to_bytes()),
-                Str(" cannot be read: nothing is kept for other slices"),
-            ];
-            counters::PROMISES.warn(&line);
-            return Bytes::ZERO;
+        let folder = match File::open_folder(path) {
+            Ok(folder) => folder,
+            Err(why) if why.is_passing() => return Err(why),
+            Err(_) => {
+                let line = [
+                    Str("the promises in "),
+                    Raw(path.to_bytes()),
+                    Str(" cannot be read: nothing is kept for other slices"),
+                ];
+                counters::PROMISES.warn(&line);
+                return Ok(Bytes::ZERO);
+            }
         };
         let changed = || folder.stat().map_or(0, |stat| stat.changed);
         let (before, mut sum, mut is_whole) = (changed(), Bytes::ZERO, true);
@@ -86,7 +102,7 @@ fn sum(slice: &LoadedSlice, amount: impl Fn(&File, &CStr, &Promise<'_>) -> Optio
             break;
         }
     }
-    most
+    Ok(most)
 }
 
 /// Lists the promises of a folder. Returns the number of parts in which the kernel has listed it.

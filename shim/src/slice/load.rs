@@ -17,7 +17,7 @@ use crate::log::Piece::{Raw, Str};
 use crate::log::{self, Level};
 use crate::slice::loaded_slice::{LoadedSlice, Mounted};
 use crate::slice::source::{
-    NO_MEMORY, Opened, PASSING, begin, find, in_environment, is_passing, open, refuse, unusable,
+    NO_MEMORY, Opened, PASSING, begin, find, in_environment, open, refuse, unusable,
 };
 use crate::sys::{self, File, stack};
 
@@ -227,7 +227,7 @@ fn build() -> Built {
     let (file, path) = match open() {
         Opened::Nothing => return Built::Slice(&UNSLICED),
         Opened::File(file, path) => (Ok(file), path),
-        Opened::Failed(path, why) if is_passing(why) && in_environment(path).is_none() => {
+        Opened::Failed(path, why) if why.is_passing() && in_environment(path).is_none() => {
             return Built::Later(path);
         }
         Opened::Failed(path, why) => (Err(why), path),

@@ -12,11 +12,10 @@ use gpuslice_config::slice::{
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::words::paths;
 
-use crate::log::Piece::Str;
 use crate::log::counters;
 use crate::slice::driver_limit;
 use crate::slice::slice_ledger::SliceLedger;
-use crate::sys::{File, Stat};
+use crate::sys::{self, Errno, File, Stat};
 
 /// Whether the hook has mounted the slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -283,23 +282,37 @@ impl LoadedSlice {
     }
 
     /// The host's memory now.
-    pub(crate) fn host(&self) -> Option<HostMemory> {
-        let file = match self.meminfo {
-            Some(path) => File::open(path),
-            None => File::open(paths::MOUNTED_MEMINFO).or_else(|_| File::open(paths::PROC_MEMINFO)),
+    ///
+    /// # Errors
+    /// When its meminfo cannot be read; `EINVAL` if it is not one.
+    pub(crate) fn host(&self) -> Result<HostMemory, Errno> {
+        let read = match self.meminfo {
+            Some(path) => read_host(path),
+            // Under the usual path, the slice's own meminfo may be mounted.
+            None => match read_host(paths::MOUNTED_MEMINFO) {
+                Err(why) if !why.is_passing() => read_host(paths::PROC_MEMINFO),
+                read => read,
+            },
         };
-        let mut head = [0u8; meminfo::HEAD];
-        let read = file.and_then(|file| file.read(&mut head).map(meminfo::parse));
-        let Ok(Some(memory)) = read else {
-            counters::MEMINFO.warn(
-                &[Str(
-                    "the host's meminfo cannot be read: FREE is the driver's, and NVML reports no memory",
-                )],
-            );
-            return None;
-        };
-        Some(memory)
+        if let Err(why) = read {
+            let follows = match why.is_passing() {
+                true => {
+                    "the host's meminfo cannot be opened for the moment (too many open files?): its last reading counts"
+                }
+                false => {
+                    "the host's meminfo cannot be read: FREE is the driver's, and NVML reports no memory"
+                }
+            };
+            counters::MEMINFO.warn_text(follows);
+        }
+        read
     }
+}
+
+fn read_host(path: &CStr) -> Result<HostMemory, Errno> {
+    let mut head = [0u8; meminfo::HEAD];
+    let text = File::open(path)?.read(&mut head)?;
+    meminfo::parse(text).ok_or(sys::EINVAL)
 }
 
 /// A path of the slice as a C string.

@@ -14,11 +14,6 @@ use crate::log::counters;
 use crate::log::{self, Level};
 use crate::sys::{self, File, Stat};
 
-/// Whether the error that prevented opening a file is temporary.
-pub(super) fn is_passing(why: sys::Errno) -> bool {
-    matches!(why, sys::EMFILE | sys::ENFILE | sys::ENOMEM | sys::EINTR)
-}
-
 /// The result of looking for a slice file.
 pub(super) enum Opened {
     Nothing,
@@ -33,7 +28,7 @@ pub(super) fn open() -> Opened {
             Ok(file) => return Opened::File(file, mounted),
             Err(sys::ENOENT | sys::ENOTDIR) => {}
             // Without a free descriptor, `open` does not reveal whether the file exists.
-            Err(why) if is_passing(why) && !is_there(mounted) => {}
+            Err(why) if why.is_passing() && !is_there(mounted) => {}
             Err(why) => return Opened::Failed(mounted, why),
         }
     }
@@ -162,7 +157,7 @@ pub(super) fn find(
                     _ if path == paths::CONFIG => b"is not set",
                     sys::ENOENT | sys::ENOTDIR => b"does not exist",
                     sys::EACCES => b"this user may not open it",
-                    why if is_passing(why) => PASSING,
+                    why if why.is_passing() => PASSING,
                     _ => b"cannot be opened",
                 },
             );

@@ -14,7 +14,8 @@ pub(crate) struct KeptReading {
     pub(crate) charged_at: AtomicU64,
 }
 
-const WORDS: usize = 7;
+/// The number of words of a reading.
+pub(crate) const WORDS: usize = 7;
 
 impl KeptReading {
     /// The words of a whole reading.

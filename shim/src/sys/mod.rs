@@ -23,8 +23,8 @@ pub(crate) mod stderr;
 
 pub(crate) use file::{Contents, File, Listing, is_sealed_text};
 pub(crate) use gpuslice_config::sys::{
-    EACCES, EFBIG, EINTR, EINVAL, ELOOP, EMFILE, ENFILE, ENOENT, ENOMEM, ENOTDIR, ETIMEDOUT, Errno,
-    Stat, int, map, map_wiped, syscall, unmap,
+    EACCES, EFBIG, EINVAL, ELOOP, ENOENT, ENOTDIR, ETIMEDOUT, Errno, Stat, int, map, map_wiped,
+    syscall, unmap,
 };
 pub(crate) use stat::{stat_into, statx_into};
 pub(crate) use stderr::write_stderr;

@@ -1,13 +1,16 @@
 /* Uses up its descriptors after cuInit, and makes its next calls of CUDA then. It repeats them when
  * descriptors are free again, and once more later. Each time it prints the codes of the three
- * calls, and the numbers in MiB. */
+ * calls, and the numbers in MiB. With "used", it makes the calls once
+ * before, too; with "loaded", it asks for the total before. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 int cuInit(unsigned);
+int cuDeviceTotalMem_v2(size_t *, int);
 int cuCtxCreate_v2(void **, unsigned, int);
 int cuMemGetInfo_v2(size_t *, size_t *);
 int cuMemAlloc_v2(unsigned long long *, size_t);
@@ -21,13 +24,16 @@ static void try_it(const char *when) {
     printf("%s: %d %d %d free=%zu total=%zu\n", when, made, said, given, free >> 20, total >> 20);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     struct rlimit limit = {64, 64};
     int own[64], count = 0, copy;
     setrlimit(RLIMIT_NOFILE, &limit);
     int file = open("/dev/null", O_RDONLY);
     printf("init: %d\n", cuInit(0));
     fflush(stdout);
+    size_t total;
+    if (argc > 1 && !strcmp(argv[1], "used")) try_it("before");
+    if (argc > 1 && !strcmp(argv[1], "loaded")) cuDeviceTotalMem_v2(&total, 0);
     while ((copy = dup(file)) >= 0) own[count++] = copy;
     try_it("full");
     while (count) close(own[--count]);

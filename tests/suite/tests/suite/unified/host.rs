@@ -2,6 +2,7 @@
 //! cache, and memory pressure.
 //! Touches: workers in a slice of a simulated GB10; files in the place of the kernel's.
 
+use gpuslice_suite::compile::linked;
 use gpuslice_suite::slice::{GIB, write};
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 use serde_json::{Value, json};
@@ -347,4 +348,35 @@ fn whatever_meminfo_says_nothing_ends_and_no_number_is_above_the_total() {
     assert!(worker.free() <= usual);
     write(&meminfo, good.as_bytes());
     comes_to(&mut worker, usual);
+}
+
+/// The memory that the slice's machine has available.
+fn available(slice: &Counted) -> u64 {
+    let text = std::fs::read_to_string(slice.machine().state().join("meminfo")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
+    let words = line.unwrap().split_whitespace().nth(1);
+    words.unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// A program without free descriptors cannot read the host's memory. Its last reading counts, less
+/// what the slice has taken since. Without a place in the ledger, it is refused everything.
+#[test]
+fn without_free_descriptors_the_host_keeps_its_reserve() {
+    let program = linked("few_descriptors", "libcuda.so.1");
+    let whole = available(&slice(&json!({})));
+    let reserve = whole - 3 * CONTEXT - 3 * GIB / 2;
+    let slice = slice(&json!({"reserve": reserve}));
+    let said = slice.run(&program).arg("used").answer().clean();
+    let expected = "init: 0\n\
+        before: 0 0 0 free=2048 total=40960\n\
+        full: 0 0 2 free=768 total=40960\n\
+        free: 0 0 2 free=512 total=40960\n\
+        later: 0 0 2 free=256 total=40960\n";
+    assert_eq!(said, expected);
+    let said = slice.run(&program).arg("loaded").answer().clean();
+    let expected = "init: 0\n\
+        full: 2 201 201 free=0 total=0\n\
+        free: 0 0 0 free=2048 total=40960\n\
+        later: 0 0 2 free=768 total=40960\n";
+    assert_eq!(said, expected);
 }
