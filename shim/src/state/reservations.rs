@@ -25,8 +25,8 @@ use crate::sys;
 #[repr(C)]
 struct Place {
     key: AtomicU64,
-    /// The number of threads that have entered, the generation of the place, and the number of
-    /// threads that are about to destroy its pool.
+    /// The number of threads that have entered, the generation of the place, the number of threads
+    /// that are about to destroy its pool, and whether they take too long.
     users: AtomicU64,
     reserve: Reserve,
 }
@@ -67,6 +67,8 @@ const ENTERED: u64 = (1 << 32) - 1;
 const GENERATION: u64 = 1 << 32;
 const GENERATIONS: u64 = 0xffff << 32;
 const CLOSED: u64 = 1 << 48;
+/// A thread that destroys the pool was cancelled in the driver, or the driver does not return.
+const STUCK: u64 = 1 << 63;
 
 /// How long a thread waits for those that have entered: a thread that was cancelled in the driver
 /// never leaves.
@@ -163,9 +165,13 @@ impl Known {
     /// Prevents the pool's destruction until [`Known::leave`]. None: the pool is about to be
     /// destroyed, or is gone.
     pub(crate) fn enter(&self) -> Option<Entered> {
+        self.enter_if(|seen| seen < CLOSED)
+    }
+
+    fn enter_if(&self, may: impl Fn(u64) -> bool) -> Option<Entered> {
         let Known { place, key } = self;
-        let open = |seen: u64| (seen < CLOSED).then(|| seen.wrapping_add(1));
-        let seen = place.users.fetch_update(SeqCst, SeqCst, open).ok()?;
+        let more = |seen: u64| may(seen).then(|| seen.wrapping_add(1));
+        let seen = place.users.fetch_update(SeqCst, SeqCst, more).ok()?;
         let entered = Entered {
             generation: seen & GENERATIONS,
         };
@@ -177,17 +183,29 @@ impl Known {
         None
     }
 
-    /// Like `enter`, but waits for a thread that may be about to destroy it.
+    /// Like `enter`, but waits for a thread that may be about to destroy it. If that takes too long,
+    /// enters all the same, so that the allocation is counted. The caller's own call to the driver
+    /// uses this pool next, which is no safer.
     pub(crate) fn enter_later(&self) -> Option<Entered> {
         let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
         loop {
-            let entered = self.enter();
+            let entered = self.enter_if(|seen| seen < CLOSED || seen & STUCK != 0);
             let here = self.place.key.load(SeqCst) == self.key;
-            if entered.is_some() || !here || sys::clock() >= end {
+            if entered.is_some() || !here {
                 return entered;
             }
-            sys::nap();
+            match sys::clock() >= end {
+                true => self.give_up(),
+                false => sys::nap(),
+            }
         }
+    }
+
+    /// Marks a closed place: later calls do not wait for it any more.
+    #[cold]
+    fn give_up(&self) {
+        let stuck = |seen: u64| (seen >= CLOSED).then_some(seen | STUCK);
+        let _ = self.place.users.fetch_update(SeqCst, SeqCst, stuck);
     }
 
     /// Ends the use that `enter` began.
@@ -214,7 +232,11 @@ impl Known {
 
     /// Reopens the place: the pool was not destroyed after all.
     pub(crate) fn open(&self) {
-        let less = |seen: u64| seen.checked_sub(CLOSED);
+        let less = |seen: u64| match (seen & !STUCK).checked_sub(CLOSED)? {
+            // The last of them is back.
+            open if open < CLOSED => Some(open),
+            closed => Some(closed | seen & STUCK),
+        };
         let _ = self.place.users.fetch_update(SeqCst, SeqCst, less);
     }
 

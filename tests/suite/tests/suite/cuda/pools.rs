@@ -1,7 +1,9 @@
 //! Destroyed pools: the library no longer calls the driver with them.
 
+use gpuslice_suite::compile;
 use gpuslice_suite::slice::GIB;
-use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY};
+use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 /// The memory of a context on an RTX 3090.
@@ -111,4 +113,37 @@ fn the_default_pool_of_a_device_that_is_reset_often_is_limited() {
     assert_eq!(worker.code(&format!("async 1 {}", 2 * GIB)), OUT_OF_MEMORY);
     worker.must(&format!("async 1 {}", 512 * MIB));
     assert_eq!(slice.counted(), CONTEXT + 512 * MIB);
+}
+
+/// A driver that does not return from `cuMemPoolDestroy`, or a thread that was cancelled in it, keeps
+/// the pool closed for good.
+#[test]
+fn a_pool_whose_destruction_does_not_end_is_limited() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let run = slice.run(compile::worker());
+    let mut worker =
+        Worker::start(run.env("GPUSLICE_SIM_FAULTS", "slow:cuMemPoolDestroy=600000ms"));
+    worker.must("start 0");
+    worker.must(&format!("async 1 {MIB}"));
+    worker.must("default-pool 0 0");
+    worker.must("default-pool 2 0");
+    worker.send(1, "free 0");
+    std::thread::sleep(Duration::from_millis(200));
+    let mut code = |line: String| {
+        worker.send(2, &line);
+        worker.hear().and_then(|said| said.get(2).cloned())
+    };
+    let refused = Some(OUT_OF_MEMORY.to_string());
+    assert_eq!(code(format!("async 3 {}", 2 * GIB)), refused);
+    assert_eq!(code(format!("from 3 2 {}", 2 * GIB)), refused);
+    let (start, granted) = (Instant::now(), Some("0".to_owned()));
+    for thing in 3..23 {
+        assert_eq!(code(format!("async {thing} {}", 2 * MIB)), granted);
+        assert_eq!(code(format!("free {thing}")), granted);
+    }
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(10), "waits each time: {took:?}");
+    assert_eq!(code(format!("async 3 {}", 512 * MIB)), granted);
+    assert!(slice.counted() >= CONTEXT + 512 * MIB);
+    worker.kill();
 }
