@@ -164,6 +164,8 @@ def consistent(made):
             assert ("ServiceAccount", pod["serviceAccountName"]) in names, one
             volumes = {volume["name"]: volume for volume in pod["volumes"]}
             used = set()
+            # A program that fails without a working GPU would keep the driver from releasing claims.
+            assert [container["name"] for container in pod.get("initContainers", [])] in (["install"], []), one
             for container in [*pod.get("initContainers", []), *pod["containers"]]:
                 used |= {mount["name"] for mount in container.get("volumeMounts", [])}
                 # Only the programs that enter the node's mounts are privileged, and have no token.
@@ -259,7 +261,6 @@ def plain():
     made["kustomization.yaml"] = (
         "# The chart packaging/helm/gpuslice with its default values, for `kubectl apply -k`.\n"
         "# The namespace is in the policies' texts too, so it must stay gpuslice.\n"
-        "# A patch moves the init containers that it names to the front: name all of them, in their order.\n"
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
         + "".join(f"  - {name}\n" for name in names)
         + f"images:\n  - name: {image}\n    newName: {image} # your registry/gpuslice\n    newTag: {version}\n"

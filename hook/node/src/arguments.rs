@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The text of `--help`.
 const HELP: &str = "\
 gpuslice-node install FOLDER [--settings DIR]
-gpuslice-node on-host PROGRAM [ARGUMENT...]
+gpuslice-node on-host [--stay] PROGRAM [ARGUMENT...]
 gpuslice-node uninstall FOLDER [--check]
 gpuslice-node stay
 
@@ -15,7 +15,8 @@ Installs gpuslice on a node of a Kubernetes cluster, from a pod.
 
 install     copies gpuslice, gpuslice-hook and libgpuslice.so from the image to FOLDER, and
             config.toml and gpusliced.toml from DIR to FOLDER/etc/gpuslice
-on-host     becomes PROGRAM in the mount namespace of the node (the pod needs hostPID)
+on-host     becomes PROGRAM in the mount namespace of the node (the pod needs hostPID);
+            with --stay, waits until PROGRAM has succeeded, and stays without rights
 uninstall   waits until no slice of a container is running, removes FOLDER from the node, and stays;
             with --check, exits with 0 if FOLDER is removed
 stay        does nothing, for a pod that only installs
@@ -37,6 +38,8 @@ pub(crate) enum Command {
         program: PathBuf,
         /// Its arguments.
         arguments: Vec<OsString>,
+        /// Stay once it has succeeded.
+        stays: bool,
     },
     /// Remove the folder of the node.
     Uninstall(PathBuf),
@@ -87,10 +90,15 @@ pub(crate) fn parse(given: impl IntoIterator<Item = OsString>) -> Result<Command
             };
             Command::Install { folder, settings }
         }
-        "on-host" => Command::OnHost {
-            program: path(given.next(), "PROGRAM")?,
-            arguments: given.by_ref().collect(),
-        },
+        "on-host" => {
+            let first = given.next();
+            let stays = first.as_ref().is_some_and(|word| word == "--stay");
+            Command::OnHost {
+                program: path(if stays { given.next() } else { first }, "PROGRAM")?,
+                arguments: given.by_ref().collect(),
+                stays,
+            }
+        }
         "uninstall" => {
             let folder = folder(given.next())?;
             match given.next() {
@@ -132,6 +140,7 @@ mod tests {
             ("install", "FOLDER is missing (see --help)"),
             ("install opt", "opt: not an absolute path"),
             ("uninstall /", "/: not an absolute path"),
+            ("on-host --stay", "PROGRAM is missing (see --help)"),
             (
                 "install /opt/gpuslice --settings",
                 "DIR is missing (see --help)",

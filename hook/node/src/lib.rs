@@ -61,7 +61,18 @@ fn run(command: &Command) -> anyhow::Result<u8> {
                 false => tell(&format!("{}: {}", folder.display(), changed.join(", "))),
             }
         }
-        Command::OnHost { program, arguments } => return Err(host::start(program, arguments)),
+        Command::OnHost {
+            program,
+            arguments,
+            stays: false,
+        } => return Err(host::start(program, arguments)),
+        Command::OnHost {
+            program, arguments, ..
+        } => {
+            host::run(program, arguments)?;
+            host::drop_rights()?;
+            stay()
+        }
         Command::IsRemoved(folder) => {
             host::enter()?;
             return Ok(if folder.exists() { FAILURE } else { SUCCESS });

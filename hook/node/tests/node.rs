@@ -46,6 +46,38 @@ fn a_program_of_the_node_sees_the_mounts_of_the_node() {
 }
 
 #[test]
+fn a_pod_that_stays_after_a_program_has_no_rights_left() {
+    let output = on_a_node(
+        "stay() { unshare --mount $NODE on-host --stay /bin/sh -c \"$1\" & }\n\
+         stay 'exec >/mnt/done; id -u'; pod=$!\n\
+         until grep -q Uid:.65534.65534.65534 /proc/$pod/status; do sleep 0.1; done\n\
+         grep -E '^(Gid|CapPrm|CapEff|Groups)' /proc/$pod/status\n\
+         cat /mnt/done\n\
+         kill $pod",
+    );
+    let (said, complaint) = printed(&output);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let none = "0000000000000000";
+    let nobody = ["65534"; 4];
+    let expected = [
+        &["Gid:"],
+        nobody.as_slice(),
+        &["Groups:", "CapPrm:", none, "CapEff:", none, "0"],
+    ];
+    assert_eq!(words, expected.concat(), "{complaint}");
+}
+
+#[test]
+fn a_pod_ends_if_the_program_that_it_waits_for_fails() {
+    let output = on_a_node(
+        "unshare --mount $NODE on-host --stay /bin/sh -c 'echo no driver >&2; exit 2' || echo $?",
+    );
+    let (said, complaint) = printed(&output);
+    let expected = "no driver\ngpuslice: /bin/sh failed (exit status: 2)\n";
+    assert_eq!((said.as_str(), complaint.as_str()), ("1\n", expected));
+}
+
+#[test]
 fn a_pod_without_the_nodes_processes_is_told_so() {
     let output = on_a_node("$NODE on-host /bin/true && true");
     let complaint =
