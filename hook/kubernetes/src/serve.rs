@@ -70,17 +70,9 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (Ok(terminate), Ok(interrupt)) = (terminate, interrupt) else {
         anyhow::bail!("cannot wait for signals");
     };
-    // The kubelet registers a driver as soon as its socket exists.
-    let register = async {
-        state.until_ready().await;
-        register(&settings, wake, registered)
-    };
-    let registered = tokio::select! {
-        registered = register => registered,
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
-    };
-    registered?;
+    // The kubelet registers a driver as soon as its socket exists. It also does so where the driver
+    // is not ready: the claims of pods that have ended are taken back in any case.
+    register(&settings, wake, registered)?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -1,8 +1,9 @@
 //! The calls about claims, `DRAPlugin`, and about health, `DRAResourceHealth`.
 //! Touches: all through [`crate::claims`].
-//! Law: every claim of a call has an entry in the answer. A claim that fails fails alone.
+//! Law: every claim of a call has an entry in the answer. A claim that fails fails alone. A driver that
+//! is not ready prepares nothing, and takes claims back.
 
-use crate::api::Cluster;
+use crate::api::{Cluster, PATIENCE};
 use crate::base::log;
 use crate::base::settings::Settings;
 use crate::claims::prepare::{self, Named, PrepareError};
@@ -56,6 +57,9 @@ impl Services for Plugin {
 
 impl Plugin {
     async fn prepare(self: Arc<Self>, asked: Claims) -> Prepared {
+        // The kubelet tries a claim that is refused again only after a minute, so a claim that comes
+        // with the registration waits for the first check.
+        let _ = self.state.checked(PATIENCE).await;
         let mut answer = Prepared::default();
         for claim in &asked.claims {
             let prepared = match self.prepare_one(claim).await {

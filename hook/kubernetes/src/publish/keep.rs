@@ -15,7 +15,8 @@ use crate::ready::state::State;
 use crate::ready::{self, Refusal};
 use gpuslice_config::host::meminfo;
 use gpuslice_host::base::read;
-use gpuslice_host::machine::{devices as list, guard, policy};
+use gpuslice_host::machine::devices::{self as list, Devices};
+use gpuslice_host::machine::{guard, policy};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube_client::core::WatchEvent;
@@ -73,12 +74,21 @@ impl Keeper {
             let next = match self.round(&mut kept, &mut gone).await {
                 Ok(()) => {
                     pause = SOONEST;
+                    let was_tried = self.is_trial();
                     self.state.set(Ok(()));
+                    // The slices that were only tried are published now.
+                    if was_tried && !self.is_trial() {
+                        self.wake.notify_one();
+                    }
                     RECHECK
                 }
                 Err(Refusal::Final(why)) => {
                     self.state.set(Err(why));
                     reconcile::withdraw(&self.cluster).await;
+                    REFUSED
+                }
+                Err(Refusal::Unlisted(why)) => {
+                    self.state.set(Err(why));
                     REFUSED
                 }
                 Err(Refusal::Unknown(why)) => {
@@ -110,14 +120,24 @@ impl Keeper {
         }
     }
 
+    /// Whether slices are only written with `dryRun`. The scheduler places waiting pods at once. A
+    /// kubelet that does not know the driver yet tries such a pod again only after a minute, and a
+    /// driver that is not ready would refuse it.
+    fn is_trial(&self) -> bool {
+        !self.registered.load(Ordering::Relaxed) || !self.state.is_ready()
+    }
+
     async fn round(&self, kept: &mut Kept, gone: &mut Gone) -> Result<(), Refusal> {
         let node = ready::check(&self.settings, &self.cluster).await?;
-        let facts = self.facts().map_err(Refusal::Final)?;
+        let (facts, unlisted) = self.facts().map_err(Refusal::Final)?;
         let devices = devices::devices(&facts, true);
-        match self.publish(&node, &facts, true, kept, gone).await {
+        // Without a list, the only devices are those that were published. They get a taint at once.
+        let dry_run = self.is_trial() && unlisted.is_none();
+        match self.publish(&node, &facts, true, dry_run, kept, gone).await {
             // A server that knows the mapping in another form refuses the whole slice.
             Err(Refusal::Final(why)) if has_mapping(&devices) && why.contains("Mappings") => {
-                self.publish(&node, &facts, false, kept, gone).await?;
+                let published = self.publish(&node, &facts, false, dry_run, kept, gone);
+                published.await?;
             }
             published => published?,
         }
@@ -127,7 +147,7 @@ impl Keeper {
             *old = names;
             is_changed
         });
-        Ok(())
+        unlisted.map_or(Ok(()), |why| Err(Refusal::Unlisted(why)))
     }
 
     async fn publish(
@@ -135,13 +155,11 @@ impl Keeper {
         node: &Node,
         facts: &Facts,
         maps_memory: bool,
+        dry_run: bool,
         kept: &mut Kept,
         gone: &mut Gone,
     ) -> Result<(), Refusal> {
         let has_taints = !kept.drops_taints;
-        // The scheduler places waiting pods at once, and a kubelet that does not know the driver yet
-        // tries such a pod again only after a minute.
-        let dry_run = !self.registered.load(Ordering::Relaxed);
         let causes = self.pressure.borrow().clone();
         let claims = prepared::read(&self.settings.cdi);
         let shares = claims.iter().flat_map(|claim| &claim.shares);
@@ -190,28 +208,34 @@ impl Keeper {
         }
     }
 
-    fn facts(&self) -> Result<Facts, String> {
+    /// The facts of this machine, and why there is no list of GPUs, if there is none.
+    fn facts(&self) -> Result<(Facts, Option<String>), String> {
         let host = self.settings.host();
-        let devices = list::read(&host).map_err(sentence)?;
-        let devices = devices.ok_or_else(|| {
+        let policy = policy::read(&host).map_err(sentence)?;
+        let missing = || {
             format!(
                 "there is no list of GPUs, {} (run gpuslice devices --write)",
                 host.devices().display()
             )
-        })?;
-        let policy = policy::read(&host).map_err(sentence)?;
+        };
+        let listed = list::read(&host).map_err(sentence);
+        let (devices, unlisted) = match listed.and_then(|listed| listed.ok_or_else(missing)) {
+            Ok(devices) => (devices, None),
+            Err(why) => (Devices::none(), Some(why)),
+        };
         let memory = read::open(&host.meminfo()).and_then(|file| read::capped(file, CAP));
         let memory = memory.ok().and_then(|text| meminfo::parse(&text));
         let driver = self
             .settings
             .on_host(Path::new("/sys/module/nvidia/version"));
         let driver = read::file(&driver, CAP).ok();
-        Ok(Facts {
+        let facts = Facts {
             devices,
             policy,
             host_memory: memory.map(|memory| memory.total),
             driver: driver.and_then(|text| String::from_utf8(text).ok()),
-        })
+        };
+        Ok((facts, unlisted))
     }
 
     /// A file's inode, size and time of change. One of them differs after the file was replaced or written.

@@ -2,7 +2,7 @@
 //! Touches: the API server, the engine's configuration and the hook's file, by reading them; the
 //! file of the readiness probe.
 //! Law: a doubt that only the API server can settle does not end a service that was ready. An answer
-//! that a container would start unlimited always does.
+//! that a container would start unlimited always does. Claims are taken back in any case.
 
 pub mod engine;
 pub mod state;
@@ -18,6 +18,8 @@ use std::os::unix::fs::PermissionsExt;
 pub enum Refusal {
     /// A container would start without its slice, or never.
     Final(String),
+    /// There is no list of GPUs. The devices that were published have a taint.
+    Unlisted(String),
     /// The API server did not say.
     Unknown(String),
 }

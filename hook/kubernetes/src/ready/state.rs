@@ -4,6 +4,7 @@
 use crate::base::log;
 use gpuslice_host::base::files;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The text of the file while the driver serves.
@@ -55,6 +56,18 @@ impl State {
         self.now.borrow().clone()
     }
 
+    /// The state after the first check, or that of the moment after the longest time to wait for it.
+    ///
+    /// # Errors
+    /// Why the driver does not serve.
+    pub async fn checked(&self, longest: Duration) -> Result<(), String> {
+        let mut changes = self.now.subscribe();
+        let is_checked =
+            |now: &Result<(), String>| now.as_ref().err().is_none_or(|why| why != STARTING);
+        let _ = tokio::time::timeout(longest, changes.wait_for(is_checked)).await;
+        self.now()
+    }
+
     /// Whether the driver serves.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -91,5 +104,26 @@ pub fn read(file: &Path) -> Result<(), String> {
             "gpuslice-dra does not run: cannot read {}: {error}",
             file.display()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_check_is_waited_for_until_the_time_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::new(folder.path().join("ready"));
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let before = state.checked(Duration::ZERO).await;
+            assert_eq!(before, Err(STARTING.to_owned()));
+            let refused = || Err("no hook".to_owned());
+            let check = async { state.set(refused()) };
+            let (now, ()) = tokio::join!(state.checked(Duration::from_secs(60)), check);
+            assert_eq!(now, refused());
+        });
     }
 }

@@ -49,7 +49,8 @@ pub struct Kept {
     /// How often the server has ended the watches of a node.
     watch_ends: BTreeMap<String, u64>,
     version: u64,
-    changes: Vec<(u64, Value)>,
+    /// All changes of slices, by version.
+    pub changes: Vec<(u64, Value)>,
 }
 
 /// The server.

@@ -184,7 +184,7 @@ fn a_prepared_claim_is_a_slice_of_each_container_that_uses_it() {
 }
 
 #[test]
-fn a_driver_beside_a_containerd_that_ignores_cdi_devices_never_registers() {
+fn beside_a_containerd_that_ignores_cdi_devices_no_claim_is_prepared() {
     if !ready() {
         return;
     }
@@ -198,6 +198,8 @@ fn a_driver_beside_a_containerd_that_ignores_cdi_devices_never_registers() {
         assert!(Instant::now() < end, "{:?}", probe());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(!node.kubelet.sees_driver());
-    assert!(node.api.kept().slices.is_empty());
+    node.kubelet.register();
+    let error = node.kubelet.prepare_one(&named("c1", &uid(1))).error;
+    assert!(error.contains(part), "{error}");
+    assert!(node.api.kept().changes.is_empty());
 }

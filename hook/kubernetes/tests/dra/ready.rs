@@ -1,16 +1,24 @@
 //! The driver does not serve where a container would start without its slice.
 
-use crate::claims::{UID, simple};
-use crate::driver::Node;
-use crate::kubelet::named;
+use crate::claims::{CARD, UID, simple};
+use crate::driver::{Node, gpu};
+use crate::kubelet::{Kubelet, named};
 use std::fs;
 
-/// A driver that must not get ready: its sentence.
+/// A driver that must not get ready, and its sentence. It registers, and publishes nothing.
 fn refused(node: &mut Node, sentence: &str) {
     node.start();
+    let kubelet = node.kubelet();
+    kubelet.register();
     node.until_probe(sentence);
-    assert!(!node.kubelet().sees_driver(), "it is registered");
-    assert!(node.api.kept().slices.is_empty(), "a slice is published");
+    // A registration is a cause to publish.
+    let asked = node.api.kept().asked.len();
+    kubelet.notify(true, "");
+    let kept = node.api.until("a round", |kept| kept.asked.len() > asked);
+    assert!(kept.changes.is_empty(), "a slice was published");
+    drop(kept);
+    let error = kubelet.prepare_one(&named("c1", UID)).error;
+    assert_eq!(error, format!("gpuslice: {sentence}"));
 }
 
 #[test]
@@ -71,13 +79,66 @@ fn a_host_without_the_hook_or_the_list_of_gpus_is_refused() {
          slice (install gpuslice, or name the file by --hook)",
     );
     let mut node = Node::new();
-    let list = node.path("run/gpuslice/devices.json");
-    fs::remove_file(&list).unwrap();
-    let sentence = format!(
-        "there is no list of GPUs, {} (run gpuslice devices --write)",
-        list.display()
-    );
+    fs::remove_file(node.path("run/gpuslice/devices.json")).unwrap();
+    let sentence = not_listed(&node);
     refused(&mut node, &sentence);
+}
+
+/// The sentence of a driver without a list of GPUs.
+fn not_listed(node: &Node) -> String {
+    format!(
+        "there is no list of GPUs, {} (run gpuslice devices --write)",
+        node.path("run/gpuslice/devices.json").display()
+    )
+}
+
+/// A node that has rebooted after a claim was prepared. NVIDIA's driver no longer works, so no list
+/// of GPUs was written.
+fn rebooted() -> (Node, Kubelet) {
+    let (mut node, kubelet) = Node::registered();
+    node.api.add_claim(simple());
+    assert_eq!(kubelet.prepare_one(&named("c1", UID)).error, "");
+    node.kill();
+    fs::remove_file(node.path("run/gpuslice/devices.json")).unwrap();
+    fs::remove_file(node.path("registry/gpuslice.io-reg.sock")).unwrap();
+    node.api.wipe();
+    node.start();
+    let kubelet = node.kubelet();
+    kubelet.register();
+    (node, kubelet)
+}
+
+#[test]
+fn a_driver_whose_gpus_are_not_listed_unprepares_an_ended_pods_claim() {
+    let (node, kubelet) = rebooted();
+    node.until_probe(&not_listed(&node));
+    let error = kubelet.prepare_one(&named("c1", UID)).error;
+    assert_eq!(error, format!("gpuslice: {}", not_listed(&node)));
+    assert_eq!(node.cdi_files().len(), 1);
+    let taken_back = kubelet.unprepare(&[named("c1", UID)]);
+    assert_eq!(taken_back.claims[UID].error, "");
+    assert!(node.cdi_files().is_empty());
+    assert!(node.api.kept().slices.is_empty());
+}
+
+#[test]
+fn a_driver_whose_gpus_are_listed_late_prepares_and_publishes() {
+    let (node, kubelet) = rebooted();
+    node.until_probe(&not_listed(&node));
+    node.devices(&[gpu(CARD, 0, "")]);
+    node.until_probe("");
+    node.is_published();
+    assert_eq!(kubelet.prepare_one(&named("c1", UID)).error, "");
+}
+
+#[test]
+fn a_claim_that_comes_right_after_the_registration_is_prepared() {
+    let mut node = Node::new();
+    node.api.add_claim(simple());
+    node.start();
+    let kubelet = node.kubelet();
+    kubelet.info();
+    assert_eq!(kubelet.prepare_one(&named("c1", UID)).error, "");
 }
 
 #[test]

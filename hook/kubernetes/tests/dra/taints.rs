@@ -4,6 +4,7 @@ use crate::api_server::Kept;
 use crate::claims::{CARD, OTHER, SHARE, UID, claim, result};
 use crate::driver::{Node, gpu};
 use crate::kubelet::named;
+use gpuslice_dra::kubelet::messages::Health;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -114,6 +115,33 @@ fn a_gpu_that_leaves_the_list_stays_published_with_a_taint() {
 }
 
 #[test]
+fn a_list_that_is_missing_for_a_while_deletes_no_slice() {
+    let (node, kubelet) = Node::registered();
+    let uid = |kept: &Kept| kept.slices[SLICE]["metadata"]["uid"].clone();
+    let before = uid(&node.api.kept());
+    let list = node.path("run/gpuslice/devices.json");
+    let unhealthy = "gpuslice.io/unhealthy=not-listed:NoSchedule";
+    let (lost, back) = (expected(&[(CARD, &[unhealthy])]), expected(&[(CARD, &[])]));
+    fs::remove_file(&list).unwrap();
+    drop(node.api.until("tainted", |kept| taints(kept) == lost));
+    assert!(!node.probe().0);
+    let health = kubelet.health("v1.DRAResourceHealth", |health| {
+        let mut all = health.devices.iter();
+        all.all(|device| device.health() == Health::Unhealthy)
+    });
+    assert!(health.devices.len() <= 1);
+    node.devices(&[gpu(CARD, 0, "")]);
+    drop(node.api.until("back", |kept| taints(kept) == back));
+    node.until_probe("");
+    // A list that is damaged counts as missing.
+    fs::write(&list, "{").unwrap();
+    drop(node.api.until("tainted again", |kept| taints(kept) == lost));
+    node.devices(&[gpu(CARD, 0, "")]);
+    drop(node.api.until("back again", |kept| taints(kept) == back));
+    assert_eq!(uid(&node.api.kept()), before);
+}
+
+#[test]
 fn a_server_that_drops_taints_gets_no_device_that_is_gone() {
     let mut node = Node::new();
     node.api.kept().drops_taints = true;
@@ -130,4 +158,6 @@ fn a_server_that_drops_taints_gets_no_device_that_is_gone() {
     node.devices(&[gpu(OTHER, 0, ""), gpu(CARD, 1, "")]);
     drop(node.api.until("back", |kept| taints(kept).len() == 2));
     assert_eq!(node.api.kept().generation(), generation + 1);
+    fs::remove_file(node.path("run/gpuslice/devices.json")).unwrap();
+    drop(node.api.until("no list", |kept| kept.slices.is_empty()));
 }
