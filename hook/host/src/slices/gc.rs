@@ -41,7 +41,7 @@ pub enum GcError {
 }
 
 /// Removes every container whose first process is dead, and every slice without processes. A
-/// process that outlives its container's first process and holds memory keeps the slice.
+/// process that outlives its container's first process and may hold memory keeps the slice.
 /// Returns the remaining records, so that they need not be read again.
 ///
 /// # Errors
@@ -111,7 +111,7 @@ pub fn names(record: &SliceRecord, ids: &[String]) -> bool {
 pub fn without_dead(paths: &HostPaths, records: Vec<SliceRecord>) -> Vec<SliceRecord> {
     let living = records.into_iter().filter_map(|mut record| {
         let is_dead = !record.containers.iter().any(|member| member.owner.lives());
-        if is_dead && liveness::in_ledger(paths, &record.slice).is_some() {
+        if is_dead && liveness::is_held(paths, &record) {
             return Some(record);
         }
         record.containers.retain(|member| member.owner.lives());
@@ -121,7 +121,7 @@ pub fn without_dead(paths: &HostPaths, records: Vec<SliceRecord>) -> Vec<SliceRe
 }
 
 /// Takes containers out of a slice, and removes the slice with its last container. While a process
-/// in its ledger is alive, the slice stays as it is. Returns the record that remains.
+/// may hold its memory, the slice stays as it is. Returns the record that remains.
 ///
 /// # Errors
 /// When something cannot be removed; the record then still names it.
@@ -132,7 +132,7 @@ pub fn leave(
 ) -> Result<Option<SliceRecord>, GcError> {
     let paths = registry.paths();
     let leaves = |member: &Member| ids.contains(&member.id);
-    if record.containers.iter().all(leaves) && liveness::in_ledger(paths, &record.slice).is_some() {
+    if record.containers.iter().all(leaves) && liveness::is_held(paths, &record) {
         return Ok(Some(record));
     }
     for id in ids {

@@ -1,4 +1,5 @@
-//! Finds signs of life of a slice whose record cannot be read.
+//! Finds signs of life of a slice whose containers' first processes have ended, or whose record cannot
+//! be read.
 //! Touches: /proc, which must be the host's; the slice's ledger, by reading.
 //! Law: when in doubt the slice is alive, because memory must not be promised twice.
 
@@ -6,8 +7,8 @@ use crate::base::ledger_room::room;
 use crate::base::paths::HostPaths;
 use crate::base::read;
 use crate::machine::process::InitProcess;
-use crate::slices::records::Damaged;
-use gpuslice_config::ledger::Snapshot;
+use crate::slices::records::{Damaged, Member, SliceRecord};
+use gpuslice_config::ledger::{Errno, LedgerError, Snapshot};
 use nix::sys::stat::{major, minor};
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -30,15 +31,50 @@ pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Option<String> {
     if let Some(owner) = owners(&damaged.text).find(InitProcess::lives) {
         return Some(format!("its process {} still runs", owner.pid));
     }
-    if let Some(pid) = in_ledger(paths, slice) {
-        return Some(format!("process {pid} holds memory of its slice"));
+    match in_ledger(paths, slice) {
+        Ok(Some(pid)) => return Some(format!("process {pid} holds memory of its slice")),
+        // The files of processes cannot be read either.
+        Err(error) if error.is_passing() => return Some(format!("at the moment {error}")),
+        Ok(None) | Err(_) => {}
     }
-    let mounts = Mounts::of(paths, slice);
+    sign_of(&Mounts::of(paths, slice, slice), Some(slice))
+}
+
+/// Whether a slice whose containers' first processes have ended must stay: a process that outlives
+/// them may hold its memory.
+///
+/// A ledger that cannot be read does not say whether one does. Its tenant may have damaged it for
+/// good, so it must not keep the slice for ever: the slice stays while a process is in a container's
+/// cgroup or has a container's files mounted. If this process itself is short of descriptors or memory,
+/// the slice stays until the next look.
+#[must_use]
+pub fn is_held(paths: &HostPaths, record: &SliceRecord) -> bool {
+    let mut members = record.containers.iter();
+    match in_ledger(paths, &record.slice) {
+        Ok(found) => found.is_some(),
+        // A hook takes its container out again before the container has run any program.
+        Err(_) if members.clone().any(|one| one.owner.lives()) => false,
+        Err(error) => {
+            let has_sign = |one: &Member| {
+                // A short id may be a word in the path of any cgroup, and would keep the slice for ever.
+                let id = Some(one.id.as_str()).filter(|id| id.len() >= LONG);
+                sign_of(&Mounts::of(paths, &record.slice, &one.id), id).is_some()
+            };
+            error.is_passing() || members.any(has_sign)
+        }
+    }
+}
+
+/// The first sign of life of a slice's container outside the ledger, as text for a message: a process
+/// with its mounts, or in a cgroup named after this id.
+fn sign_of(mounts: &Mounts, id: Option<&str>) -> Option<String> {
     let mut seen = HashSet::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids {
-        if in_cgroup(pid, slice) && InitProcess::of(pid).is_ok_and(|owner| owner.lives()) {
+        if id.is_some_and(|id| in_cgroup(pid, id))
+            && InitProcess::of(pid).is_ok_and(|owner| owner.lives())
+        {
             return Some(format!("process {pid} is in a cgroup named after it"));
         }
         // Processes of one mount namespace share one mount table.
@@ -77,21 +113,29 @@ fn number(text: &str) -> Option<(&str, &str)> {
     text.split_at_checked(end)
 }
 
-/// A live process that has a slot in the slice's ledger, by its pid in its own pid namespace.
-#[must_use]
-pub fn in_ledger(paths: &HostPaths, slice: &str) -> Option<u32> {
+/// A live process that has a slot in the slice's ledger, by its pid in its own pid namespace. A slice
+/// without a ledger has none.
+///
+/// # Errors
+/// When the ledger cannot be read: whether a process lives in it is then unknown.
+pub fn in_ledger(paths: &HostPaths, slice: &str) -> Result<Option<u32>, LedgerError> {
     let file = paths.ledger_file(slice);
-    let path = CString::new(file.as_os_str().as_bytes()).ok()?;
+    let path = CString::new(file.as_os_str().as_bytes()).unwrap_or_default();
     let mut bytes = room(&file);
-    let snapshot = Snapshot::read(&path, &mut bytes).ok()?;
-    let mut slots = snapshot.slots().filter(|record| record.alive);
-    slots.next().map(|record| record.pid)
+    match Snapshot::read(&path, &mut bytes) {
+        Ok(snapshot) => {
+            let mut slots = snapshot.slots().filter(|record| record.alive);
+            Ok(slots.next().map(|record| record.pid))
+        }
+        Err(LedgerError::Open(Errno(libc::ENOENT))) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-/// Whether a process is in a cgroup named after the slice's id, which mostly is a container's.
-fn in_cgroup(pid: i32, slice: &str) -> bool {
+/// Whether a process is in a cgroup named after this id, which mostly is a container's.
+fn in_cgroup(pid: i32, id: &str) -> bool {
     let text = read::file(Path::new(&format!("/proc/{pid}/cgroup")), 1 << 16);
-    text.is_ok_and(|text| names(&String::from_utf8_lossy(&text), slice))
+    text.is_ok_and(|text| names(&String::from_utf8_lossy(&text), id))
 }
 
 /// Whether the text contains the id as a separate word, or a long id at the start of a word.
@@ -115,7 +159,7 @@ struct Mounts {
 }
 
 impl Mounts {
-    fn of(paths: &HostPaths, slice: &str) -> Mounts {
+    fn of(paths: &HostPaths, slice: &str, container: &str) -> Mounts {
         let device = |path: &Path| fs::metadata(path).map(|facts| facts.dev());
         let shown = |device| format!("{}:{}", major(device), minor(device));
         let (own, above) = (device(&paths.ledger(slice)), device(&paths.ledgers()));
@@ -126,7 +170,7 @@ impl Mounts {
         };
         let folders = fs::canonicalize(paths.containers()).ok();
         let folder = folders.and_then(|folders| {
-            let path = folders.join(slice).join("root");
+            let path = folders.join(container).join("root");
             Some((shown(device(&folders).ok()?), path.to_str()?.to_owned()))
         });
         Mounts { ledger, folder }

@@ -45,8 +45,8 @@ pub(crate) fn delete(state: &State, given: &Arguments) -> anyhow::Result<Message
             let mut lines = page_cache::drop_folders(&drops);
             lines.extend(held.iter().map(|name| {
                 format!(
-                    "{name}: one of its processes still runs and holds GPU memory: the slice is \
-                     released when that process ends"
+                    "{name}: one of its processes may still hold GPU memory: the slice is released \
+                     when that process ends"
                 )
             }));
             return Ok(lines);

@@ -1,11 +1,13 @@
-//! A slice record that cannot be read. No other container gets its memory, and it is removed only
-//! when its container is gone.
+//! A slice record or a ledger that cannot be read. No other container gets its memory, and it is
+//! removed only when its container is gone.
 //! Touches: mount namespaces and cgroups of its own. Needs root.
 
-use crate::support::{Container, Host, is_root};
+use crate::support::{Container, Host, is_root, patience};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::gc::{self, Collected, Unreadable};
 use std::fs;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
 
 fn force(host: &Host) -> Collected {
     gc::collect_all(&HostPaths::below(host.path("")), Unreadable::Remove).unwrap()
@@ -129,5 +131,56 @@ fn what_is_no_file_and_what_is_named_like_a_folder_above_harm_nobody() {
     );
     assert_eq!(host.left(), before);
     assert!(container.hook(&["poststop"]).status.success());
+    assert_eq!(host.left(), Vec::<String>::new());
+}
+
+/// Overwrites the first bytes of a container's ledger, as a tenant can in a sealed one, too.
+fn damage_ledger(container: &Container<'_>) {
+    let path = container.inside(".gpuslice/ledger/ledger");
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    let file = file.unwrap();
+    let (length, access) = (4096, libc::PROT_READ | libc::PROT_WRITE);
+    let (none, shared, fd) = (std::ptr::null_mut(), libc::MAP_SHARED, file.as_raw_fd());
+    // SAFETY: a new mapping. Its first page is within the file.
+    let page = unsafe { libc::mmap(none, length, access, shared, fd, 0) };
+    assert_ne!(page, libc::MAP_FAILED);
+    // SAFETY: the page is mapped, and no reference to it exists.
+    unsafe { page.cast::<u64>().write_volatile(7) };
+    // SAFETY: the mapping is this function's, and is not used any more.
+    assert_eq!(unsafe { libc::munmap(page, length) }, 0);
+}
+
+/// With `--pid=host` a child outlives its container's first process. Its slice was given away.
+#[test]
+fn a_child_keeps_its_memory_promised_though_its_ledger_is_damaged() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut container = host.asking("early", &[("gpuslice.io/memory", "20GiB")]);
+    container.is_given_its_slice();
+    let target = container.pid().to_string();
+    let mut child = Command::new("nsenter");
+    let child = child.args(["--target", &target, "--mount", "--"]);
+    let child = child.args(["sh", "-c", "echo; exec sleep 600"]);
+    let child = child.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let _ = patience::lines(&mut child, "a container's child").next();
+    damage_ledger(&container);
+    container.dies();
+    let left = host.left();
+    let said = container.hook(&["poststop"]);
+    let line = "early: one of its processes may still hold GPU memory: the slice is released when that \
+                process ends";
+    assert!(String::from_utf8(said.stderr).unwrap().contains(line));
+    host.collect();
+    assert_eq!(host.left(), left);
+    let next = host.container("next");
+    let said = next.is_refused();
+    assert!(said.contains("held by early 20.00 GiB"), "{said}");
+    // A damaged ledger keeps the slice no longer than its processes live.
+    patience::kill(&mut child);
+    next.is_given_its_slice();
+    assert!(next.hook(&["poststop"]).status.success());
     assert_eq!(host.left(), Vec::<String>::new());
 }

@@ -39,6 +39,9 @@ pub(super) struct ContainerSlice {
     /// The name of a container without a slice file and a ledger, because the hook could not make a
     /// slice.
     pub(super) unmade: Option<String>,
+    /// Whether the first processes of its containers have ended, and its ledger cannot be read: another
+    /// process may still hold its memory.
+    pub(super) may_have_ended: bool,
     /// Its place in Kubernetes.
     pub(super) pod: Option<Pod>,
 }
@@ -157,7 +160,11 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
     let lives = |member: &&Member| member.owner.lives();
     let any = record.containers.iter().any(|member| lives(&member));
     // A process that outlives its container's first process still holds the slice.
-    let all = !any && liveness::in_ledger(places, &record.slice).is_some();
+    let outlives = match any {
+        true => Ok(None),
+        false => liveness::in_ledger(places, &record.slice),
+    };
+    let all = !matches!(outlives, Ok(None));
     let members = record.containers.iter();
     let containers: Vec<ContainerStatus> = members
         .filter(|member| all || lives(member))
@@ -185,6 +192,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
             .sealed()
             .or_else(|| is_sealed(&places.ledger_file(&record.slice))),
         pod: place(record, &containers),
+        may_have_ended: outlives.is_err(),
         unmade: (!record.has_slice(places)).then(|| record.name.clone()),
         containers,
     })

@@ -118,6 +118,11 @@ pub(super) fn gather_and_query(
     slices
 }
 
+/// The addition to the error message about a ledger, where no first process of a container lives.
+const MAY_HAVE_ENDED: &str = "; the first processes of its containers have ended, and whether another \
+    process still holds its memory is unknown (gpuslice gc removes the slice if it finds no process \
+    of it)";
+
 impl Look<'_> {
     fn slice(&self, found: &ListedSlice, read: ReadSlice) -> (SliceStatus, Option<LedgerContents>) {
         let ReadSlice {
@@ -150,6 +155,11 @@ impl Look<'_> {
             files.read_ledger(found.user, &mut self.ledger.borrow_mut());
         });
         status.error = files.error;
+        let held = found.container.as_ref();
+        if let (Some(error), Some(true)) = (&mut status.error, held.map(|held| held.may_have_ended))
+        {
+            error.push_str(MAY_HAVE_ENDED);
+        }
         status.is_private = files.is_private;
         status.ledger = files.ledger;
         if status.is_private

@@ -211,6 +211,36 @@ fn a_containers_slice_is_shown_and_collected_when_its_process_is_dead() {
     assert_eq!(left(&host.places().ledgers()), 0);
 }
 
+/// Whether a process holds memory of such a slice is unknown. `gpuslice status` did not list it.
+#[test]
+fn status_does_not_call_a_slice_ended_whose_ledger_is_damaged() {
+    let host = Host::new("containers-damaged");
+    let first = sleeper();
+    host.container("damaged", &first);
+    let ledger = host.places().ledger_file("damaged");
+    fs::write(&ledger, "").unwrap();
+    drop(first);
+    let (shown, err, status) = host.told(&["status"]);
+    let unread = "gpuslice: slice team/damaged could not be read\n";
+    assert_eq!((err.as_str(), status), (unread, 1));
+    let line = "! slice team/damaged could not be read: the ledger is 0 bytes long, which is no ledger's \
+                length; the first processes of its containers have ended, and whether another process \
+                still holds its memory is unknown (gpuslice gc removes the slice if it finds no process \
+                of it)\n";
+    assert!(shown.ends_with(line), "{shown}");
+    // Without a ledger no process holds memory of it.
+    fs::remove_file(&ledger).unwrap();
+    let (shown, err, status) = host.told(&["status"]);
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert!(!shown.contains("damaged"), "{shown}");
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: gpuslice gc of containers needs root");
+        return;
+    }
+    fs::write(&ledger, "").unwrap();
+    assert_eq!(host.told(&["gc"]), said(&gone("damaged")));
+}
+
 #[test]
 fn gc_removes_unreadable_records_only_by_force_of_dead_containers() {
     let host = Host::new("containers-force");

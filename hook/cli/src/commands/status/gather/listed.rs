@@ -116,7 +116,10 @@ pub(super) fn find(
         file: held.file.clone(),
         link: None,
         user: Some(User(0)),
-        pid: held.containers.first().map(|container| container.pid),
+        pid: match held.may_have_ended {
+            true => None,
+            false => held.containers.first().map(|container| container.pid),
+        },
         registered: None,
         container: Some(held),
     });
