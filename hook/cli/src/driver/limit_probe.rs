@@ -20,6 +20,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// `gpuslice driver-limit-probe`.
 #[derive(clap::Args, Debug)]
@@ -103,6 +104,36 @@ pub(crate) fn ask(
     beside: Beside,
     vars: &[(OsString, OsString)],
 ) -> Result<Answer, AskError> {
+    with_arguments(cgroup, limits, beside, |arguments| {
+        ask::child(arguments, vars, WHY).map(|(answer, _)| answer)
+    })
+}
+
+/// Like [`ask`], without messages and with a short time limit. A driver that did not answer in that
+/// time may still set the limits.
+///
+/// # Errors
+/// When the driver does not answer in that time.
+pub(crate) fn ask_within(
+    cgroup: &Path,
+    limits: &[Limit],
+    beside: Beside,
+    vars: &[(OsString, OsString)],
+    patience: Duration,
+) -> Result<Answer, AskError> {
+    with_arguments(cgroup, limits, beside, |arguments| {
+        ask::child_within(arguments, vars, WHY, patience)
+    })
+}
+
+const WHY: &str = "setting the limit of a cgroup";
+
+fn with_arguments<T>(
+    cgroup: &Path,
+    limits: &[Limit],
+    beside: Beside,
+    ask: impl FnOnce(&[&OsStr]) -> T,
+) -> T {
     let limits: Vec<OsString> = limits.iter().map(|it| it.to_string().into()).collect();
     let mut arguments = vec![OsStr::new("driver-limit-probe"), cgroup.as_os_str()];
     arguments.extend(limits.iter().map(OsString::as_os_str));
@@ -112,7 +143,7 @@ pub(crate) fn ask(
         beside.as_ref().map_or("", |it| it.get_name())
     );
     arguments.push(beside.as_ref());
-    ask::child(&arguments, vars, "setting the limit of a cgroup").map(|(answer, _)| answer)
+    ask(&arguments)
 }
 
 /// Reasons why no limit was set.

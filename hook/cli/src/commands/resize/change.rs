@@ -4,7 +4,7 @@
 //! Law: the command can be killed at any step. A larger limit is recorded before it is in force, and
 //! a smaller one afterwards, so the records never promise less than the ledger grants.
 
-use super::driver::DriverFence;
+use super::driver::{Deadline, DriverError, DriverFence};
 use super::holders::Holders;
 use super::ledger::SliceLedger;
 use super::target::{Resized, Target};
@@ -38,15 +38,27 @@ pub(super) enum ResizeError {
     Ledger(anyhow::Error),
     #[error("the limit was not changed, because the driver refused the new one: {0:#}")]
     Driver(anyhow::Error),
+    #[error("the limit was not changed: {0}\n{1}")]
+    DriverSilent(DriverError, &'static str),
 }
 
 impl ResizeError {
+    fn of_driver(error: DriverError, later: &'static str) -> ResizeError {
+        match error {
+            DriverError::Refused(error) => ResizeError::Driver(error),
+            silent @ DriverError::Silent => ResizeError::DriverSilent(silent, later),
+        }
+    }
+
     /// Whether the size is impossible at this moment, and not gpuslice at fault.
     pub(super) fn is_for_want_of_room(&self) -> bool {
         match self {
             ResizeError::LargerThanCard(..) | ResizeError::Held { .. } => true,
             ResizeError::Size(error) => matches!(error, SizeError::NoRoom(_)),
-            ResizeError::Record(_) | ResizeError::Ledger(_) | ResizeError::Driver(_) => false,
+            ResizeError::Record(_)
+            | ResizeError::Ledger(_)
+            | ResizeError::Driver(_)
+            | ResizeError::DriverSilent(..) => false,
         }
     }
 }
@@ -71,6 +83,14 @@ impl Part {
 
     fn grows(&self) -> bool {
         self.target.card.asked > self.former()
+    }
+
+    fn larger(&self) -> (DeviceUuid, Size) {
+        (self.uuid(), Size::Larger(self.target.card.asked))
+    }
+
+    fn smaller(&self) -> (DeviceUuid, Size) {
+        (self.uuid(), Size::Smaller(self.target.card.asked))
     }
 }
 
@@ -190,57 +210,60 @@ impl Change {
         for part in &smaller {
             self.ledger.set(part.device, part.target.wanted);
         }
+        let deadline = Deadline::begin();
         let restore = || {
             for (part, before) in smaller.iter().zip(&before) {
-                self.restore(part, *before);
+                self.restore(part, *before, deadline);
             }
         };
         // Memory may have been granted under the former limits before these were in force.
         let lowered = self
-            .driver_follows(&smaller)
+            .driver_follows(&smaller, deadline, LOWERS)
             .and_then(|()| self.hold_no_more(&self.records()?));
         lowered.inspect_err(|_| restore())?;
-        let sizes: Vec<(DeviceUuid, Size)> = self
-            .parts
-            .iter()
-            .map(|part| {
-                let asked = part.target.card.asked;
-                match part.grows() {
-                    true => (part.uuid(), Size::Larger(asked)),
-                    false => (part.uuid(), Size::Smaller(asked)),
-                }
-            })
-            .collect();
+        let sizes: Vec<_> = larger.iter().map(|part| part.larger()).collect();
         let recorded = self.record(&mut admission, &sizes);
         recorded.inspect_err(|_| restore())?;
-        if let Err(error) = self.driver_follows(&larger) {
+        if let Err(error) = self.driver_follows(&larger, deadline, RAISES) {
             restore();
-            let former = larger
-                .iter()
-                .map(|part| (part.uuid(), Size::Smaller(part.former())));
-            self.record(&mut admission, &former.collect::<Vec<_>>())?;
+            // A driver that did not answer may still raise its limit: that memory stays promised.
+            if !matches!(error, ResizeError::DriverSilent(..)) {
+                let former = larger
+                    .iter()
+                    .map(|part| (part.uuid(), Size::Smaller(part.former())));
+                self.record(&mut admission, &former.collect::<Vec<_>>())?;
+            }
             return Err(error);
         }
         for part in larger {
             self.ledger.set(part.device, part.target.wanted);
         }
-        Ok(())
+        let sizes: Vec<_> = smaller.iter().map(|part| part.smaller()).collect();
+        let recorded = self.record(&mut admission, &sizes);
+        recorded.inspect_err(|_| restore())
     }
 
-    /// Sets the driver's limits to the new sizes.
-    fn driver_follows(&self, parts: &[&Part]) -> Result<(), ResizeError> {
+    /// Sets the driver's limits to the new sizes. `later` is said to the user if the driver does not
+    /// answer.
+    fn driver_follows(
+        &self,
+        parts: &[&Part],
+        deadline: Deadline,
+        later: &'static str,
+    ) -> Result<(), ResizeError> {
         let limits = parts
             .iter()
             .map(|part| (part.uuid(), part.target.card.asked));
         let limits: Vec<(DeviceUuid, Bytes)> = limits.collect();
-        self.driver.set(&limits).map_err(ResizeError::Driver)
+        let set = self.driver.set(&limits, deadline);
+        set.map_err(|error| ResizeError::of_driver(error, later))
     }
 
     /// Brings an earlier limit back, in the driver first.
-    fn restore(&self, part: &Part, before: SetLimit) {
+    fn restore(&self, part: &Part, before: SetLimit, deadline: Deadline) {
         let limit = before.bytes().unwrap_or(part.target.written);
         // If the driver keeps the smaller limit, it refuses memory that the library shows as free.
-        let _ = self.driver.set(&[(part.uuid(), limit)]);
+        let _ = self.driver.set(&[(part.uuid(), limit)], deadline);
         self.ledger.set(part.device, before);
     }
 
@@ -260,8 +283,9 @@ impl Change {
             }
             self.ledger.set(part.device, lowest);
             let limit = lowest.bytes().unwrap_or(held);
-            let lowered = self.driver.set(&[(part.uuid(), limit)]);
-            let now = lowered.map_err(ResizeError::Driver);
+            let deadline = Deadline::begin();
+            let lowered = self.driver.set(&[(part.uuid(), limit)], deadline);
+            let now = lowered.map_err(|error| ResizeError::of_driver(error, LOWERS));
             match now.and_then(|()| self.records()) {
                 Ok(now) if Some(self.held(&now, part)) <= lowest.bytes() => {
                     sizes.extend(
@@ -271,7 +295,7 @@ impl Change {
                     );
                 }
                 now => {
-                    self.restore(part, before);
+                    self.restore(part, before, deadline);
                     now?;
                 }
             }
@@ -287,6 +311,9 @@ impl Change {
         admission: &mut Admission<'_>,
         sizes: &[(DeviceUuid, Size)],
     ) -> Result<(), ResizeError> {
+        if sizes.is_empty() {
+            return Ok(());
+        }
         with_rights_of(self.user, || admission.record(sizes)).map_err(ResizeError::Record)
     }
 
@@ -325,5 +352,11 @@ impl Change {
         (limit.unwrap_or(part.target.written), held)
     }
 }
+
+/// The consequences of a driver that does not answer.
+const LOWERS: &str = "the driver may still lower its own limit, and then refuses memory that the slice \
+                      shows as free: resize the slice again once the driver answers";
+const RAISES: &str = "the driver may still raise its own limit, so the larger size stays promised: \
+                      resize the slice again once the driver answers, to this size or the former one";
 
 const HINT: &str = "\n--wait TIME lowers the limit as the slice's programs free memory";

@@ -1,15 +1,46 @@
 //! The driver's limits of a slice whose limits it holds. They follow the ledger's.
 //! Touches: the driver, in a child; the slice files, by reading them.
+//! Law: the driver is asked under the lock of admission, for which hooks wait 30 seconds. It has
+//! [`PATIENCE`] for all its answers together.
 
 use crate::commands::status::driver::Machine;
 use crate::commands::status::users::{User, with_rights_of};
+use crate::driver::ask::{AskError, LOOK};
 use crate::driver::limit_probe::{self, Beside, Limit};
 use crate::slice::file as slice_file;
-use anyhow::Context;
+use anyhow::anyhow;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::machine::cgroups;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The time that the driver has while this process holds the lock of admission.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Reasons why the driver's limits did not follow.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DriverError {
+    /// The driver did not answer in time. The child that asks it is killed. A child that hangs in the
+    /// kernel survives this for a while, so the limit may still change.
+    #[error("the driver did not answer within {} s ({LOOK})", PATIENCE.as_secs())]
+    Silent,
+    /// The driver refused the limit, or cannot be asked.
+    #[error("{0:#}")]
+    Refused(anyhow::Error),
+}
+
+/// The moment until which the driver may answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    /// The deadline of a change that begins now.
+    pub(super) fn begin() -> Deadline {
+        let now = Instant::now();
+        Deadline(now.checked_add(PATIENCE).unwrap_or(now))
+    }
+}
 
 /// The driver's limits of a slice.
 pub(super) struct DriverFence {
@@ -42,11 +73,15 @@ impl DriverFence {
         }
     }
 
-    /// Sets the driver's limits of those GPUs that it holds.
+    /// Sets the driver's limits of those GPUs that it holds. After the deadline the driver is not asked.
     ///
     /// # Errors
     /// When the driver does not set one.
-    pub(super) fn set(&self, limits: &[(DeviceUuid, Bytes)]) -> anyhow::Result<()> {
+    pub(super) fn set(
+        &self,
+        limits: &[(DeviceUuid, Bytes)],
+        deadline: Deadline,
+    ) -> Result<(), DriverError> {
         for held in &self.cgroups {
             let own = limits
                 .iter()
@@ -61,8 +96,18 @@ impl DriverFence {
                 continue;
             }
             let vars = self.machine.variables();
-            let vars = vars.context("its simulated machine is not installed here")?;
-            limit_probe::ask(&held.cgroup, &own, Beside::Replace, &vars)??;
+            let missing = || anyhow!("its simulated machine is not installed here");
+            let vars = vars.ok_or_else(|| DriverError::Refused(missing()))?;
+            let left = deadline.0.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(DriverError::Silent);
+            }
+            let cgroup = &held.cgroup;
+            match limit_probe::ask_within(cgroup, &own, Beside::Replace, &vars, left) {
+                Ok(answer) => answer.map_err(|error| DriverError::Refused(error.into()))?,
+                Err(AskError::Silent { .. }) => return Err(DriverError::Silent),
+                Err(error) => return Err(DriverError::Refused(error.into())),
+            };
         }
         Ok(())
     }

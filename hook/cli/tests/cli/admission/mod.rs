@@ -6,4 +6,5 @@ mod headroom;
 mod orphans;
 mod promises;
 mod resize;
+mod resize_driver;
 mod tenants;
