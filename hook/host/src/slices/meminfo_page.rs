@@ -13,12 +13,12 @@ use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::host::meminfo;
 use gpuslice_config::words::units::Bytes;
 use nix::fcntl::OFlag;
-use nix::sys::stat::futimens;
+use nix::sys::stat::{futimens, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::sys::time::TimeSpec;
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -172,6 +172,27 @@ pub fn is_served(paths: &HostPaths) -> bool {
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
+/// The process that writes the pages of this host's containers; `None` if there is none, or it cannot
+/// be seen from this pid namespace.
+#[must_use]
+pub fn writer(paths: &HostPaths) -> Option<u32> {
+    let lock = fs::metadata(paths.pages_lock()).ok()?;
+    let (device, inode) = (lock.dev(), lock.ino());
+    let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| holder(line, &file))
+}
+
+/// The process that a line of `/proc/locks` names, if it holds an exclusive lock on this file.
+fn holder(line: &str, file: &str) -> Option<u32> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let kind = [words.next()?, words.next()?, words.next()?];
+    let (pid, locked) = (words.next()?, words.next()?);
+    // A line about a waiting process has an arrow before the kind.
+    let is_held = kind == ["FLOCK", "ADVISORY", "WRITE"] && locked == file;
+    pid.parse().ok().filter(|pid| is_held && *pid != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,8 +268,10 @@ mod tests {
         assert!(!is_served(&paths));
         let claim = claim(&paths).unwrap();
         assert!(claim.is_some() && is_served(&paths));
+        assert_eq!(writer(&paths), Some(std::process::id()));
         assert!(super::claim(&paths).unwrap().is_none());
         drop(claim);
         assert!(!is_served(&paths));
+        assert_eq!(writer(&paths), None);
     }
 }

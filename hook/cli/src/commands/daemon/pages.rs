@@ -6,7 +6,7 @@
 
 use crate::runs::meminfo::{Charged, HostReading, LedgerAt, Observer, cgroups_of};
 use crate::slice::ledger as slice_ledger;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use gpuslice_config::answer::view::MemoryView;
 use gpuslice_config::slice::{self, MAX_FILE, Slice};
 use gpuslice_host::base::ledger_room;
@@ -14,14 +14,15 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
 use gpuslice_host::slices::meminfo_page::{self, Page};
 use gpuslice_host::slices::records::{self, SliceRecord};
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 /// A change of a folder is younger than this: another one may have the same time.
 const SETTLES: Duration = Duration::from_millis(100);
 
-/// How often the cgroups of containers that have just started are looked for.
+/// How often the cgroups of containers that have just started are looked for, and whether another
+/// process still writes the pages.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The page of one slice.
@@ -53,20 +54,17 @@ enum Until {
     Forever,
 }
 
-/// Writes the pages until the process is ended.
+/// Writes the pages until the process is ended. While another process writes them, waits for its end.
 ///
 /// # Errors
-/// When another process writes them, or they cannot be claimed.
+/// When they cannot be claimed.
 pub(super) fn serve(
     places: HostPaths,
     meminfo: PathBuf,
     period: Duration,
     tell: fn(&str),
 ) -> anyhow::Result<u8> {
-    let claim = meminfo_page::claim(&places).context("cannot claim the meminfo pages")?;
-    let Some(_claim) = claim else {
-        bail!("another gpusliced writes the meminfo pages");
-    };
+    let _claim = claim(&places, tell)?;
     tell(&format!(
         "writes the meminfo pages of slices in {} every {} ms",
         places.pages().display(),
@@ -79,6 +77,35 @@ pub(super) fn serve(
         // A look that took long is not made up for.
         due = due.max(Instant::now()).checked_add(period).unwrap_or(due);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Claims the pages. If another process writes them, says so once, and waits for its end.
+///
+/// # Errors
+/// When they cannot be claimed.
+fn claim(places: &HostPaths, tell: fn(&str)) -> anyhow::Result<File> {
+    let mut is_told = false;
+    loop {
+        let claim = meminfo_page::claim(places).context("cannot claim the meminfo pages")?;
+        if let Some(claim) = claim {
+            return Ok(claim);
+        }
+        // The process that held the lock may have ended meanwhile.
+        if !is_told && meminfo_page::is_served(places) {
+            is_told = true;
+            let writer = match meminfo_page::writer(places) {
+                Some(pid) => format!("process {pid}"),
+                None => "a process of another pid namespace".to_owned(),
+            };
+            tell(&format!(
+                "{writer} already writes the meminfo pages in {}: gpusliced takes them over when it ends",
+                places.pages().display()
+            ));
+        }
+        while meminfo_page::is_served(places) {
+            std::thread::sleep(AGAIN);
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use gpuslice_host::slices::meminfo_page;
 use gpuslice_host::slices::records::{DeviceBudget, Member, Registry, SliceRecord};
 use std::ffi::CString;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -267,23 +269,51 @@ fn what_a_dead_daemon_leaves_is_lowered_and_never_raised() {
     host.shows("two", 20);
 }
 
+/// The second one ended with an error, and its service started it again and again, without metrics.
 #[test]
-fn a_second_daemon_is_refused_and_its_pages_stay() {
+fn a_second_daemon_serves_metrics_and_takes_the_pages_over_later() {
     let mut host = Host::new();
     host.slice("one", 40, true);
-    let _daemon = host.start();
+    let first = host.start();
     host.shows("one", 40);
-    let output = host
-        .daemon(Path::new(DAEMON), &[])
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(
-        said,
-        "gpusliced: another gpusliced writes the meminfo pages\n"
+    let mut command = host.daemon(Path::new(DAEMON), &[]);
+    let place = host.root.path();
+    let (config, socket, log) = (
+        place.join("gpusliced.toml"),
+        place.join("metrics.sock"),
+        place.join("stderr"),
     );
+    let metrics = format!("[meminfo]\n[metrics]\nlisten = {socket:?}\n");
+    fs::write(config, metrics).unwrap();
+    let second = command.stderr(fs::File::create(&log).unwrap()).spawn();
+    let mut second = Running(second.unwrap());
+    let pages = host.places.pages().display().to_string();
+    let writes = format!(
+        "gpusliced: process {} already writes the meminfo pages in {pages}: gpusliced takes them over \
+         when it ends\n",
+        first.0.id()
+    );
+    let serves = format!("gpusliced: metrics are at {}\n", socket.display());
+    let said = || {
+        let text = fs::read_to_string(&log).unwrap();
+        let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    eventually("the second daemon serves", || {
+        said() == [serves.as_str(), &writes]
+    });
     host.allocate(0, Bytes::gib(1));
     host.shows("one", 39);
+    drop(first);
+    host.allocate(0, Bytes::gib(1));
+    host.shows("one", 38);
+    let takes = format!("gpusliced: writes the meminfo pages of slices in {pages} every 100 ms\n");
+    assert_eq!(said(), [serves.as_str(), &writes, &takes]);
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("\r\n\r\nok\n"), "{answer}");
+    assert!(second.0.try_wait().unwrap().is_none());
 }
