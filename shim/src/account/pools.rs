@@ -45,11 +45,11 @@ pub(crate) struct Pool {
 
 impl Reservable for Pool {
     fn reserved(&self) -> Option<Bytes> {
-        attribute(self.copy, self.handle, RESERVED).map(ledger::rounded)
+        self.value(RESERVED).map(ledger::rounded)
     }
 
     fn used(&self) -> Bytes {
-        attribute(self.copy, self.handle, USED).map_or(Bytes::MAX, Bytes::new)
+        self.value(USED).map_or(Bytes::MAX, Bytes::new)
     }
 
     fn account(&self) -> &impl ledger::Account {
@@ -62,6 +62,11 @@ impl Pool {
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         self.known.kind()
+    }
+
+    fn value(&self, name: i32) -> Option<u64> {
+        let may = self.known.may_be_used(self.entered);
+        may.then(|| attribute(self.copy, self.handle, name))?
     }
 
     /// The memory that it has reserved.

@@ -40,7 +40,31 @@ pub(crate) struct Reading {
     pub(crate) charge: Bytes,
 }
 
+/// The total of a host that was never read.
+const UNKNOWN: Bytes = Bytes::MAX;
+
 impl Reading {
+    /// The reading of a host that was never read and cannot be read now.
+    fn nothing(charge: Bytes) -> Reading {
+        let memory = HostMemory {
+            total: UNKNOWN,
+            free: Bytes::ZERO,
+            available: Bytes::ZERO,
+        };
+        let host = Host {
+            memory,
+            reserve: Some(Bytes::ZERO),
+            others_unused: Bytes::ZERO,
+            pressed: None,
+        };
+        Reading { host, charge }
+    }
+
+    /// Whether the host's total is known.
+    pub(super) fn has_total(&self) -> bool {
+        self.host.memory.total != UNKNOWN
+    }
+
     /// This reading, less the memory that the slice has taken since.
     #[inline]
     fn after(self, held_then: u64, held: Bytes) -> Reading {
@@ -97,7 +121,10 @@ pub(crate) fn unsliced(slice: &LoadedSlice, free: Option<Bytes>) -> Option<Host>
     {
         return Some(reading.host);
     }
-    let memory = slice.host().ok()?;
+    let Ok(memory) = slice.host() else {
+        say_unread();
+        return None;
+    };
     let (total, available) = (memory.total.get(), memory.available.get());
     let word = word.unwrap_or(NO_WORD);
     state.host.keep([clock, word, total, available, 0, 0, 0]);
@@ -179,21 +206,25 @@ fn of_words(slice: &LoadedSlice, words: [u64; WORDS]) -> (Reading, u64) {
 /// nothing is available: the memory of the host may be promised to others.
 #[cold]
 fn last(slice: &LoadedSlice, state: &ProcessState, held: Option<Bytes>, charge: Bytes) -> Reading {
-    let words = state.host.words().filter(|[at, ..]| *at != 0);
-    let Some((reading, word)) = words.map(|words| of_words(slice, words)) else {
-        let memory = HostMemory {
-            total: Bytes::MAX,
-            free: Bytes::ZERO,
-            available: Bytes::ZERO,
-        };
-        let host = Host {
-            memory,
-            reserve: slice.reserve(),
-            others_unused: Bytes::ZERO,
-            pressed: None,
-        };
-        return Reading { host, charge };
+    /// The number of retries while another thread stores a reading.
+    const ROUNDS: u32 = 16;
+    let whole = |_| {
+        let words = state.host.words();
+        if words.is_none() {
+            sys::nap();
+        }
+        words
     };
+    let words = (0..ROUNDS).find_map(whole).filter(|[at, ..]| *at != 0);
+    let Some((reading, word)) = words.map(|words| of_words(slice, words)) else {
+        counters::MEMINFO.warn_text(
+            "the host's memory cannot be read for the moment (too many open files?): none is free",
+        );
+        return Reading::nothing(charge);
+    };
+    counters::MEMINFO.warn_text(
+        "the host's memory cannot be read for the moment (too many open files?): the last reading counts",
+    );
     match held {
         Some(held) if word != NO_WORD => reading.after(word, held),
         _ => reading,
@@ -217,7 +248,10 @@ fn fresh(
     let host = match host_of(slice, unspent) {
         Ok(host) => host,
         Err(why) if why.is_passing() => return Some(last(slice, state, held, charge)),
-        Err(_) => return None,
+        Err(_) => {
+            say_unread();
+            return None;
+        }
     };
     if let Some(spent) = spent {
         promises::write(slice, spent);
@@ -232,6 +266,13 @@ fn fresh(
         charge.get(),
     ]);
     Some(Reading { host, charge })
+}
+
+#[cold]
+fn say_unread() {
+    counters::MEMINFO.warn_text(
+        "the host's meminfo cannot be read: FREE is the driver's, and NVML reports no memory",
+    );
 }
 
 /// The host now, for a slice that has still to take this much.

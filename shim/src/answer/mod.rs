@@ -146,7 +146,7 @@ pub(crate) fn view_of_card(
 }
 
 /// The answer for a device of unified memory for which NVML reports no memory; `total` is CUDA's,
-/// where it is known. None: the host cannot be read either.
+/// where it is known. None: the host cannot be read either, or its total is not known.
 pub(crate) fn of_host(
     slice: &LoadedSlice,
     device: &Device<'_>,
@@ -159,6 +159,9 @@ pub(crate) fn of_host(
     let budget = &device.budget(slice.ledger()).budget;
     let held = held(slice, device);
     let reading = host::now(slice, device, budget, held, None)?;
+    if total.is_none() && !reading.has_total() {
+        return None;
+    }
     let facts = shared(budget, &reading, held, driver);
     let answer = view(&facts, Some(budget));
     if log::enabled(Level::Debug) {

@@ -12,7 +12,6 @@ use gpuslice_config::slice::{
 use gpuslice_config::words::device::{DeviceKind, DeviceUuid};
 use gpuslice_config::words::paths;
 
-use crate::log::counters;
 use crate::slice::driver_limit;
 use crate::slice::slice_ledger::SliceLedger;
 use crate::sys::{self, Errno, File, Stat};
@@ -286,26 +285,14 @@ impl LoadedSlice {
     /// # Errors
     /// When its meminfo cannot be read; `EINVAL` if it is not one.
     pub(crate) fn host(&self) -> Result<HostMemory, Errno> {
-        let read = match self.meminfo {
+        match self.meminfo {
             Some(path) => read_host(path),
             // Under the usual path, the slice's own meminfo may be mounted.
             None => match read_host(paths::MOUNTED_MEMINFO) {
                 Err(why) if !why.is_passing() => read_host(paths::PROC_MEMINFO),
                 read => read,
             },
-        };
-        if let Err(why) = read {
-            let follows = match why.is_passing() {
-                true => {
-                    "the host's meminfo cannot be opened for the moment (too many open files?): its last reading counts"
-                }
-                false => {
-                    "the host's meminfo cannot be read: FREE is the driver's, and NVML reports no memory"
-                }
-            };
-            counters::MEMINFO.warn_text(follows);
         }
-        read
     }
 }
 

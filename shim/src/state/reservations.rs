@@ -79,6 +79,8 @@ const DESTROY_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 pub(crate) struct Entered {
     generation: u64,
+    /// Whether another thread is about to destroy the pool, and takes too long.
+    is_late: bool,
 }
 
 /// A known pool, or a device's graphs.
@@ -174,6 +176,7 @@ impl Known {
         let seen = place.users.fetch_update(SeqCst, SeqCst, more).ok()?;
         let entered = Entered {
             generation: seen & GENERATIONS,
+            is_late: seen >= CLOSED,
         };
         // By now the place may belong to another pool.
         if place.key.load(SeqCst) == *key {
@@ -184,21 +187,26 @@ impl Known {
     }
 
     /// Like `enter`, but waits for a thread that may be about to destroy it. If that takes too long,
-    /// enters all the same, so that the allocation is counted. The caller's own call to the driver
-    /// uses this pool next, which is no safer.
+    /// enters all the same, so that the allocation is counted: see [`Known::may_be_used`].
     pub(crate) fn enter_later(&self) -> Option<Entered> {
-        let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
+        let mut wait = sys::Wait::at_most(DESTROY_PATIENCE);
         loop {
             let entered = self.enter_if(|seen| seen < CLOSED || seen & STUCK != 0);
             let here = self.place.key.load(SeqCst) == self.key;
             if entered.is_some() || !here {
                 return entered;
             }
-            match sys::clock() >= end {
-                true => self.give_up(),
-                false => sys::nap(),
+            if !wait.goes_on() {
+                self.give_up();
             }
         }
+    }
+
+    /// Whether the driver may be called with the pool's handle. Without a wait for the thread that
+    /// destroys it, the pool is used until that thread has forgotten it.
+    #[inline]
+    pub(crate) fn may_be_used(&self, entered: Entered) -> bool {
+        !entered.is_late || self.place.key.load(SeqCst) == self.key
     }
 
     /// Marks a closed place: later calls do not wait for it any more.
@@ -224,10 +232,8 @@ impl Known {
 
     /// Waits until all threads that entered before have left.
     pub(crate) fn wait_until_left(&self) {
-        let end = sys::clock().saturating_add(const { sys::nanoseconds(DESTROY_PATIENCE) });
-        while self.place.users.load(SeqCst) & ENTERED != 0 && sys::clock() < end {
-            sys::nap();
-        }
+        let mut wait = sys::Wait::at_most(DESTROY_PATIENCE);
+        while self.place.users.load(SeqCst) & ENTERED != 0 && wait.goes_on() {}
     }
 
     /// Reopens the place: the pool was not destroyed after all.

@@ -174,6 +174,33 @@ pub(crate) fn thread_pointer() -> u64 {
     pointer
 }
 
+/// A wait for other threads. It also ends where the clock stands still.
+pub(crate) struct Wait {
+    end: u64,
+    rounds: u64,
+}
+
+impl Wait {
+    /// Starts a wait of at most this time by the clock, and of four times as long without one.
+    pub(crate) fn at_most(time: Duration) -> Wait {
+        let time = nanoseconds(time);
+        Wait {
+            end: clock().saturating_add(time),
+            rounds: time / 20_000,
+        }
+    }
+
+    /// Naps once. False: the time is over.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        if self.rounds == 0 || clock() >= self.end {
+            return false;
+        }
+        self.rounds = self.rounds.saturating_sub(1);
+        nap();
+        true
+    }
+}
+
 /// Sleeps for about 70 µs. A mere yield would wait for a full time slice of each other thread on
 /// the processor.
 pub(crate) fn nap() {

@@ -1,12 +1,15 @@
 /* Uses up its descriptors after cuInit, and makes its next calls of CUDA then. It repeats them when
  * descriptors are free again, and once more later. Each time it prints the codes of the three
- * calls, and the numbers in MiB. With "used", it makes the calls once
- * before, too; with "loaded", it asks for the total before. */
+ * calls, and the numbers in MiB. With "used", it makes the calls once before, too; with "loaded",
+ * it asks for the total before. With "sysinfo", it prints the host's total instead, without free
+ * descriptors. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 int cuInit(unsigned);
@@ -24,6 +27,12 @@ static void try_it(const char *when) {
     printf("%s: %d %d %d free=%zu total=%zu\n", when, made, said, given, free >> 20, total >> 20);
 }
 
+static void show_host(void) {
+    struct sysinfo host;
+    int code = sysinfo(&host);
+    printf("%d %lu\n", code, host.totalram >> 20);
+}
+
 int main(int argc, char **argv) {
     struct rlimit limit = {64, 64};
     int own[64], count = 0, copy;
@@ -34,7 +43,16 @@ int main(int argc, char **argv) {
     size_t total;
     if (argc > 1 && !strcmp(argv[1], "used")) try_it("before");
     if (argc > 1 && !strcmp(argv[1], "loaded")) cuDeviceTotalMem_v2(&total, 0);
+    if (argc > 1 && !strcmp(argv[1], "sysinfo")) {
+        struct sysinfo host;
+        sysinfo(&host);
+        if (fork()) return wait(NULL) < 0; /* The child knows no reading of the host. */
+    }
     while ((copy = dup(file)) >= 0) own[count++] = copy;
+    if (argc > 1 && !strcmp(argv[1], "sysinfo")) {
+        show_host();
+        return 0;
+    }
     try_it("full");
     while (count) close(own[--count]);
     try_it("free");

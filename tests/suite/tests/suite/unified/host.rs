@@ -3,6 +3,7 @@
 //! Touches: workers in a slice of a simulated GB10; files in the place of the kernel's.
 
 use gpuslice_suite::compile::linked;
+use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::{GIB, write};
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
 use serde_json::{Value, json};
@@ -379,4 +380,20 @@ fn without_free_descriptors_the_host_keeps_its_reserve() {
         free: 0 0 0 free=2048 total=40960\n\
         later: 0 0 2 free=768 total=40960\n";
     assert_eq!(said, expected);
+}
+
+#[test]
+fn a_total_that_was_never_read_is_the_hosts_own() {
+    let program = linked("few_descriptors", "libcuda.so.1");
+    let bare = Machine::new("gb10");
+    let bare = bare
+        .place(Run::new(&program))
+        .arg("sysinfo")
+        .answer()
+        .clean();
+    for total in ["device", "slice"] {
+        let slice = slice(&json!({"total": total}));
+        let said = slice.run(&program).arg("sysinfo").answer().clean();
+        assert_eq!(said, bare, "total = {total}");
+    }
 }
