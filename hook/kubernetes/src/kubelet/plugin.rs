@@ -58,8 +58,8 @@ impl Services for Plugin {
 impl Plugin {
     async fn prepare(self: Arc<Self>, asked: Claims) -> Prepared {
         // The kubelet tries a claim that is refused again only after a minute, so a claim that comes
-        // with the registration waits for the first check.
-        let _ = self.state.checked(PATIENCE).await;
+        // with the registration waits for the first check, and for the list of GPUs.
+        self.state.checked(PATIENCE).await;
         let mut answer = Prepared::default();
         for claim in &asked.claims {
             let prepared = match self.prepare_one(claim).await {

@@ -11,7 +11,7 @@ use crate::publish::pressure::{self, Cause, Pressure};
 use crate::publish::reconcile::{self, Kept};
 use crate::publish::slices;
 use crate::publish::taints::{self, Gone};
-use crate::ready::state::State;
+use crate::ready::state::{State, UNLISTED};
 use crate::ready::{self, Refusal};
 use gpuslice_config::host::meminfo;
 use gpuslice_host::base::read;
@@ -131,7 +131,7 @@ impl Keeper {
         let node = ready::check(&self.settings, &self.cluster).await?;
         let (facts, unlisted) = self.facts().map_err(Refusal::Final)?;
         let devices = devices::devices(&facts, true);
-        // Without a list, the only devices are those that were published. They get a taint at once.
+        // Without a list, only devices are left that were published before. They get a taint at once.
         let dry_run = self.is_trial() && unlisted.is_none();
         match self.publish(&node, &facts, true, dry_run, kept, gone).await {
             // A server that knows the mapping in another form refuses the whole slice.
@@ -214,7 +214,7 @@ impl Keeper {
         let policy = policy::read(&host).map_err(sentence)?;
         let missing = || {
             format!(
-                "there is no list of GPUs, {} (run gpuslice devices --write)",
+                "{UNLISTED}, {} (run gpuslice devices --write)",
                 host.devices().display()
             )
         };

@@ -6,6 +6,7 @@ use gpuslice_host::base::files;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The text of the file while the driver serves.
 const READY: &str = "ready";
@@ -13,11 +14,15 @@ const READY: &str = "ready";
 /// The text before the first check.
 const STARTING: &str = "gpuslice-dra has just started";
 
+/// How a refusal begins that ends once the chart's container `devices` has written the list.
+pub const UNLISTED: &str = "there is no list of GPUs";
+
 /// Whether the driver serves; if not, why.
 #[derive(Debug)]
 pub struct State {
     now: watch::Sender<Result<(), String>>,
     file: PathBuf,
+    started: Instant,
 }
 
 impl State {
@@ -27,6 +32,7 @@ impl State {
         let state = State {
             now: watch::Sender::new(Err(STARTING.to_owned())),
             file,
+            started: Instant::now(),
         };
         state.write();
         state
@@ -56,16 +62,18 @@ impl State {
         self.now.borrow().clone()
     }
 
-    /// The state after the first check, or that of the moment after the longest time to wait for it.
-    ///
-    /// # Errors
-    /// Why the driver does not serve.
-    pub async fn checked(&self, longest: Duration) -> Result<(), String> {
+    /// Waits for the first check. While the driver has run for less than this time, also waits for
+    /// the list of GPUs, which is written meanwhile.
+    pub async fn checked(&self, longest: Duration) {
         let mut changes = self.now.subscribe();
-        let is_checked =
-            |now: &Result<(), String>| now.as_ref().err().is_none_or(|why| why != STARTING);
-        let _ = tokio::time::timeout(longest, changes.wait_for(is_checked)).await;
-        self.now()
+        let mut wait = async |time: Duration, passes: fn(&str) -> bool| {
+            let is_over =
+                |now: &Result<(), String>| now.as_ref().err().is_none_or(|why| !passes(why));
+            let _ = tokio::time::timeout(time, changes.wait_for(is_over)).await;
+        };
+        wait(longest, |why| why == STARTING).await;
+        let left = longest.saturating_sub(self.started.elapsed());
+        wait(left, |why| why.starts_with(UNLISTED)).await;
     }
 
     /// Whether the driver serves.
@@ -111,19 +119,45 @@ pub fn read(file: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    fn on_a_runtime(run: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(run);
+    }
+
     #[test]
     fn the_first_check_is_waited_for_until_the_time_is_over() {
         let folder = tempfile::tempdir().unwrap();
-        let state = State::new(folder.path().join("ready"));
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().unwrap();
-        runtime.block_on(async {
-            let before = state.checked(Duration::ZERO).await;
-            assert_eq!(before, Err(STARTING.to_owned()));
+        on_a_runtime(async {
+            let state = State::new(folder.path().join("ready"));
+            state.checked(Duration::ZERO).await;
+            assert_eq!(state.now(), Err(STARTING.to_owned()));
             let refused = || Err("no hook".to_owned());
             let check = async { state.set(refused()) };
-            let (now, ()) = tokio::join!(state.checked(Duration::from_secs(60)), check);
-            assert_eq!(now, refused());
+            tokio::join!(state.checked(Duration::from_secs(60)), check);
+            assert_eq!(state.now(), refused());
+        });
+    }
+
+    #[test]
+    fn the_list_of_gpus_is_waited_for_only_after_the_start() {
+        const LONGEST: Duration = Duration::from_secs(60);
+        let folder = tempfile::tempdir().unwrap();
+        on_a_runtime(async {
+            let state = State::new(folder.path().join("ready"));
+            let missing = || Err(format!("{UNLISTED}, devices.json"));
+            state.set(missing());
+            let list = async {
+                tokio::time::sleep(LONGEST / 2).await;
+                state.set(Ok(()));
+            };
+            tokio::join!(state.checked(LONGEST), list);
+            assert!(state.is_ready());
+            state.set(missing());
+            state.checked(LONGEST).await;
+            assert_eq!(state.started.elapsed(), LONGEST);
+            state.checked(LONGEST).await;
+            assert_eq!(state.started.elapsed(), LONGEST);
         });
     }
 }

@@ -11,14 +11,16 @@ fn refused(node: &mut Node, sentence: &str) {
     let kubelet = node.kubelet();
     kubelet.register();
     node.until_probe(sentence);
-    // A registration is a cause to publish.
+    // A registration is a cause to publish. The first request of a round reads the node.
     let asked = node.api.kept().asked.len();
     kubelet.notify(true, "");
-    let kept = node.api.until("a round", |kept| kept.asked.len() > asked);
-    assert!(kept.changes.is_empty(), "a slice was published");
-    drop(kept);
+    drop(
+        node.api
+            .until("a round", |kept| kept.asked.len() > asked + 1),
+    );
     let error = kubelet.prepare_one(&named("c1", UID)).error;
     assert_eq!(error, format!("gpuslice: {sentence}"));
+    assert!(node.api.kept().changes.is_empty(), "a slice was published");
 }
 
 #[test]
@@ -85,7 +87,8 @@ fn a_host_without_the_hook_or_the_list_of_gpus_is_refused() {
 }
 
 /// The sentence of a driver without a list of GPUs.
-fn not_listed(node: &Node) -> String {
+/// The sentence of a driver without a list of GPUs.
+pub(crate) fn not_listed(node: &Node) -> String {
     format!(
         "there is no list of GPUs, {} (run gpuslice devices --write)",
         node.path("run/gpuslice/devices.json").display()

@@ -4,6 +4,7 @@ use crate::api_server::Kept;
 use crate::claims::{CARD, OTHER, SHARE, UID, claim, result};
 use crate::driver::{Node, gpu};
 use crate::kubelet::named;
+use crate::ready::not_listed;
 use gpuslice_dra::kubelet::messages::Health;
 use serde_json::{Value, json};
 use std::fs;
@@ -124,7 +125,7 @@ fn a_list_that_is_missing_for_a_while_deletes_no_slice() {
     let (lost, back) = (expected(&[(CARD, &[unhealthy])]), expected(&[(CARD, &[])]));
     fs::remove_file(&list).unwrap();
     drop(node.api.until("tainted", |kept| taints(kept) == lost));
-    assert!(!node.probe().0);
+    node.until_probe(&not_listed(&node));
     let health = kubelet.health("v1.DRAResourceHealth", |health| {
         let mut all = health.devices.iter();
         all.all(|device| device.health() == Health::Unhealthy)
