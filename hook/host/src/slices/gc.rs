@@ -6,9 +6,11 @@
 use crate::base::paths::HostPaths;
 use crate::machine::process::Life;
 use crate::slices::ended::Ends;
+use crate::slices::liveness::{self, Leaving};
 use crate::slices::records::{Damaged, Member, Registry, RegistryError, SliceRecord};
 use crate::slices::removal::{self, HostError};
-use crate::slices::{liveness, tenants};
+use crate::slices::tenants;
+use gpuslice_config::ledger::LedgerError;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -76,7 +78,7 @@ pub(crate) fn drop_dead_of(
         }
         let slice = record.slice.clone();
         let ends = Ends::of(registry.paths(), &record, &dead);
-        match leave(registry, record.clone(), &dead) {
+        match leave(registry, record.clone(), &dead, Leaving::Ended) {
             Ok(Some(left)) => {
                 ends.write(registry.paths(), Some(&left));
                 if !names(&left, &dead) {
@@ -111,7 +113,7 @@ pub fn names(record: &SliceRecord, ids: &[String]) -> bool {
 pub fn without_dead(paths: &HostPaths, records: Vec<SliceRecord>) -> Vec<SliceRecord> {
     let living = records.into_iter().filter_map(|mut record| {
         let is_dead = !record.containers.iter().any(|member| member.owner.lives());
-        if is_dead && liveness::is_held(paths, &record) {
+        if is_dead && liveness::is_held(paths, &record, Leaving::Ended) {
             return Some(record);
         }
         record.containers.retain(|member| member.owner.lives());
@@ -129,10 +131,11 @@ pub fn leave(
     registry: &Registry<'_>,
     mut record: SliceRecord,
     ids: &[String],
+    leaving: Leaving,
 ) -> Result<Option<SliceRecord>, GcError> {
     let paths = registry.paths();
     let leaves = |member: &Member| ids.contains(&member.id);
-    if record.containers.iter().all(leaves) && liveness::is_held(paths, &record) {
+    if record.containers.iter().all(leaves) && liveness::is_held(paths, &record, leaving) {
         return Ok(Some(record));
     }
     for id in ids {
@@ -187,15 +190,16 @@ pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collecte
     let mut kept = false;
     for damaged in damaged {
         let failure = match (liveness::first_sign(paths, &damaged), unreadable) {
-            (Some(sign), _) => format!(
+            (Err(error), _) => unseen(&damaged, error),
+            (Ok(Some(sign)), _) => format!(
                 "{damaged}, but {sign} (stop the container of slice {}, then run gpuslice gc --force)",
                 damaged.slice
             ),
-            (None, Unreadable::Keep) => format!(
+            (Ok(None), Unreadable::Keep) => format!(
                 "{damaged}; its container shows no sign of life (gpuslice gc --force removes the \
                  record)"
             ),
-            (None, Unreadable::Remove) => match remove_damaged(paths, &damaged) {
+            (Ok(None), Unreadable::Remove) => match remove_damaged(paths, &damaged) {
                 Ok(()) => {
                     collected.records.push(damaged.path);
                     continue;
@@ -251,10 +255,43 @@ pub fn remove_damaged(paths: &HostPaths, damaged: &Damaged) -> Result<(), GcErro
     Ok(removal::remove_file(&damaged.path)?)
 }
 
+/// The message about a damaged record whose slice may be alive.
+fn unseen(damaged: &Damaged, error: LedgerError) -> String {
+    format!(
+        "{damaged}, and whether a process of its slice lives cannot be seen at the moment: {error} (run \
+         gpuslice gc --force again)"
+    )
+}
+
 /// Names that are not UTF-8 are not ours.
 fn listed(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuslice_config::ledger::Errno;
+
+    #[test]
+    fn a_shortage_of_descriptors_asks_for_no_container_to_be_stopped() {
+        let damaged = Damaged {
+            path: "/run/gpuslice/slices/c1.json".into(),
+            slice: "c1".to_owned(),
+            why: "cut".to_owned(),
+            text: Vec::new(),
+        };
+        let shortage = LedgerError::Open(Errno(libc::EMFILE));
+        assert_eq!(
+            unseen(&damaged, shortage),
+            format!(
+                "/run/gpuslice/slices/c1.json is not a valid slice record (cut), and whether a process \
+                 of its slice lives cannot be seen at the moment: {shortage} (run gpuslice gc --force \
+                 again)"
+            )
+        );
+    }
 }

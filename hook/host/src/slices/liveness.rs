@@ -24,53 +24,71 @@ const CAP: usize = 16 << 20;
 /// The shortest id, in letters, that a longer word may begin with and still name the slice.
 const LONG: usize = 12;
 
-/// The first sign of life, as text for a message.
-#[must_use]
-pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Option<String> {
+/// The first sign of life of a slice whose record cannot be read, as text for a message.
+///
+/// # Errors
+/// When this process is short of descriptors or memory, so it sees neither the ledger nor processes.
+pub fn first_sign(paths: &HostPaths, damaged: &Damaged) -> Result<Option<String>, LedgerError> {
     let slice = damaged.slice.as_str();
     if let Some(owner) = owners(&damaged.text).find(InitProcess::lives) {
-        return Some(format!("its process {} still runs", owner.pid));
+        return Ok(Some(format!("its process {} still runs", owner.pid)));
     }
     match in_ledger(paths, slice) {
-        Ok(Some(pid)) => return Some(format!("process {pid} holds memory of its slice")),
-        // The files of processes cannot be read either.
-        Err(error) if error.is_passing() => return Some(format!("at the moment {error}")),
+        Ok(Some(pid)) => return Ok(Some(format!("process {pid} holds memory of its slice"))),
+        Err(error) if error.is_passing() => return Err(error),
         Ok(None) | Err(_) => {}
     }
-    sign_of(&Mounts::of(paths, slice, slice), Some(slice))
+    Ok(sign_of(&Mounts::of(paths, slice, slice), Some(slice)))
 }
 
-/// Whether a slice whose containers' first processes have ended must stay: a process that outlives
-/// them may hold its memory.
+/// Why a container leaves its slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// Its creation failed, so it has not run any program.
+    NotMade,
+    /// It has ended. Its first process may still live: a process that waits in the driver survives
+    /// SIGKILL.
+    Ended,
+}
+
+/// Whether a slice whose last containers leave must stay: a process of them may hold its memory.
 ///
 /// A ledger that cannot be read does not say whether one does. Its tenant may have damaged it for
-/// good, so it must not keep the slice for ever: the slice stays while a process is in a container's
-/// cgroup or has a container's files mounted. If this process itself is short of descriptors or memory,
-/// the slice stays until the next look.
+/// good, so it must not keep the slice for ever: the slice stays while a first process lives, or a
+/// process is in a container's cgroup or has a container's files mounted. If this process itself is
+/// short of descriptors or memory, the slice stays until the next look.
 #[must_use]
-pub fn is_held(paths: &HostPaths, record: &SliceRecord) -> bool {
-    let mut members = record.containers.iter();
+pub fn is_held(paths: &HostPaths, record: &SliceRecord, leaving: Leaving) -> bool {
     match in_ledger(paths, &record.slice) {
         Ok(found) => found.is_some(),
-        // A hook takes its container out again before the container has run any program.
-        Err(_) if members.clone().any(|one| one.owner.lives()) => false,
         Err(error) => {
             let has_sign = |one: &Member| {
+                if one.owner.lives() {
+                    return true;
+                }
                 // A short id may be a word in the path of any cgroup, and would keep the slice for ever.
                 let id = Some(one.id.as_str()).filter(|id| id.len() >= LONG);
                 sign_of(&Mounts::of(paths, &record.slice, &one.id), id).is_some()
             };
-            error.is_passing() || members.any(has_sign)
+            let has_run = leaving == Leaving::Ended;
+            error.is_passing() || has_run && record.containers.iter().any(has_sign)
         }
     }
 }
 
 /// The first sign of life of a slice's container outside the ledger, as text for a message: a process
-/// with its mounts, or in a cgroup named after this id.
+/// with its mounts, or in a cgroup named after this id. This process is none: a hook may be in such a
+/// cgroup.
 fn sign_of(mounts: &Mounts, id: Option<&str>) -> Option<String> {
     let mut seen = HashSet::new();
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    // By its pid in /proc, which may be another pid namespace's.
+    let own = fs::read_link("/proc/self").unwrap_or_default();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let pid = name.to_str()?.parse::<i32>().ok();
+        pid.filter(|_| own.as_os_str() != name)
+    });
     for pid in pids {
         if id.is_some_and(|id| in_cgroup(pid, id))
             && InitProcess::of(pid).is_ok_and(|owner| owner.lives())
@@ -138,7 +156,9 @@ fn in_cgroup(pid: i32, id: &str) -> bool {
     text.is_ok_and(|text| names(&String::from_utf8_lossy(&text), id))
 }
 
-/// Whether the text contains the id as a separate word, or a long id at the start of a word.
+/// Whether the text contains the id as a separate word, or a long id at the start of a word. The cgroup of
+/// conmon does not count, `libpod-conmon-ID.scope`: conmon watches the container from outside, and starts
+/// the command that removes it.
 fn names(text: &str, id: &str) -> bool {
     let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     !id.is_empty()
@@ -146,7 +166,7 @@ fn names(text: &str, id: &str) -> bool {
             let (before, from) = text.split_at_checked(at).unwrap_or_default();
             let after = from.get(id.len()..).unwrap_or_default();
             let ends = id.len() >= LONG || !part(after.chars().next());
-            !part(before.chars().next_back()) && ends
+            !part(before.chars().next_back()) && ends && !before.ends_with("conmon-")
         })
 }
 
@@ -234,5 +254,18 @@ mod tests {
         assert!(names("0::/machine/c1\n", "c1"));
         assert!(!names("0::/machine/c12\n", "c1"));
         assert!(!names("0::/\n", ""));
+    }
+
+    #[test]
+    fn the_cgroup_of_conmon_is_no_sign_of_its_container() {
+        let id = "0123456789abcdef";
+        for conmon in ["libpod-conmon", "crio-conmon"] {
+            let path = format!("0::/machine.slice/{conmon}-{id}.scope\n");
+            assert!(!names(&path, id), "{path}");
+        }
+        let payload = format!("0::/machine.slice/libpod-{id}.scope");
+        assert!(names(&format!("{payload}/container\n"), id));
+        // A container with a writable cgroup cannot hide its processes by such a name.
+        assert!(names(&format!("{payload}/conmon-1\n"), id));
     }
 }

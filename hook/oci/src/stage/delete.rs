@@ -6,8 +6,9 @@ use crate::base::outcome::Messages;
 use crate::request::arguments::Arguments;
 use crate::request::state::State;
 use gpuslice_host::slices::ended::Ends;
+use gpuslice_host::slices::gc;
+use gpuslice_host::slices::liveness::{self, Leaving};
 use gpuslice_host::slices::records::{Damaged, Member, Registry, SliceRecord, survey};
-use gpuslice_host::slices::{gc, liveness};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,7 +84,7 @@ fn release(
     // A damaged record of the container's own slice is removed once no process of it is alive.
     let own = |damaged: &Damaged| damaged.slice == state.id;
     for damaged in damaged {
-        if own(&damaged) && liveness::first_sign(&given.paths, &damaged).is_none() {
+        if own(&damaged) && matches!(liveness::first_sign(&given.paths, &damaged), Ok(None)) {
             gc::remove_damaged(&given.paths, &damaged)?;
         }
     }
@@ -103,7 +104,7 @@ fn leave(registry: &Registry<'_>, record: SliceRecord, id: &str) -> anyhow::Resu
     let ids = [id.to_owned()];
     let name = record.name.clone();
     let ends = Ends::of(registry.paths(), &record, &ids);
-    let left = gc::leave(registry, record, &ids)?;
+    let left = gc::leave(registry, record, &ids, Leaving::Ended)?;
     if left.as_ref().is_some_and(|left| gc::names(left, &ids)) {
         return Ok(Some(name));
     }

@@ -184,3 +184,28 @@ fn a_child_keeps_its_memory_promised_though_its_ledger_is_damaged() {
     assert!(next.hook(&["poststop"]).status.success());
     assert_eq!(host.left(), Vec::<String>::new());
 }
+
+/// A process that waits in the driver survives SIGKILL, so it can live at poststop. Its slice was given
+/// away if its ledger was damaged as well.
+#[test]
+fn a_first_process_that_lives_keeps_a_slice_with_a_damaged_ledger() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    let mut container = host.asking("stuck", &[("gpuslice.io/memory", "20GiB")]);
+    container.is_given_its_slice();
+    damage_ledger(&container);
+    let left = host.left();
+    let said = container.hook(&["poststop"]);
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("may still hold GPU memory"), "{said}");
+    assert_eq!(host.left(), left);
+    let next = host.container("next");
+    let said = next.is_refused();
+    assert!(said.contains("held by stuck 20.00 GiB"), "{said}");
+    container.dies();
+    next.is_given_its_slice();
+    assert!(next.hook(&["poststop"]).status.success());
+    assert_eq!(host.left(), Vec::<String>::new());
+}

@@ -24,6 +24,7 @@ use gpuslice_host::machine::policy::Policy;
 use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::gc;
 use gpuslice_host::slices::host_state;
+use gpuslice_host::slices::liveness::Leaving;
 use gpuslice_host::slices::records::{self, Member, Registry};
 
 /// The plan that a container would get, and the messages that would be reported. The plan is `None`
@@ -170,7 +171,8 @@ fn undo(paths: &HostPaths, plan: &ContainerPlan) -> anyhow::Result<()> {
         .into_iter()
         .find(|record| record.slice == plan.slice)
     {
-        gc::leave(&registry, record, std::slice::from_ref(&plan.container))?;
+        let own = std::slice::from_ref(&plan.container);
+        gc::leave(&registry, record, own, Leaving::NotMade)?;
     }
     Ok(())
 }
@@ -271,6 +273,7 @@ impl Run<'_> {
                     &registry,
                     record,
                     std::slice::from_ref(&self.plan.container),
+                    Leaving::NotMade,
                 );
                 let _ = left.map_err(|left| self.report.lines.push(format!("{left:#}")));
                 return Err(on.by_host(error));
