@@ -172,8 +172,8 @@ pub fn is_served(paths: &HostPaths) -> bool {
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The process that writes the pages of this host's containers; `None` if there is none, or it cannot
-/// be seen from this pid namespace.
+/// The process that writes the pages of this host's containers; `None` if there is none, or its pid is
+/// unknown: it is in another pid namespace, or the file system of the lock has two device numbers.
 #[must_use]
 pub fn writer(paths: &HostPaths) -> Option<u32> {
     let lock = fs::metadata(paths.pages_lock()).ok()?;
@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn the_pages_are_served_as_long_as_the_claim_lasts() {
-        let folder = tempfile::tempdir().unwrap();
+        // /proc/locks names the device of the file system. On btrfs and overlay, stat returns another.
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let paths = HostPaths::below(folder.path());
         assert!(!is_served(&paths));
         let claim = claim(&paths).unwrap();

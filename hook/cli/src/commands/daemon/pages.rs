@@ -94,19 +94,25 @@ fn claim(places: &HostPaths, tell: fn(&str)) -> anyhow::Result<File> {
         // The process that held the lock may have ended meanwhile.
         if !is_told && meminfo_page::is_served(places) {
             is_told = true;
-            let writer = match meminfo_page::writer(places) {
-                Some(pid) => format!("process {pid}"),
-                None => "a process of another pid namespace".to_owned(),
-            };
-            tell(&format!(
-                "{writer} already writes the meminfo pages in {}: gpusliced takes them over when it ends",
-                places.pages().display()
-            ));
+            tell(&waits(meminfo_page::writer(places), places));
         }
         while meminfo_page::is_served(places) {
             std::thread::sleep(AGAIN);
         }
     }
+}
+
+/// The message of a daemon that waits for the pages.
+fn waits(writer: Option<u32>, places: &HostPaths) -> String {
+    let writer = match writer {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".to_owned(),
+    };
+    format!(
+        "{writer} already writes the meminfo pages in {}: this gpusliced takes the pages over when that \
+         process ends",
+        places.pages().display()
+    )
 }
 
 /// Writes the pages a last time, after the daemon has ended: free memory is at most what they show, and
@@ -252,5 +258,15 @@ mod tests {
         };
         assert_eq!(at_most(view(30), Bytes::gib(10)), view(10));
         assert_eq!(at_most(view(5), Bytes::gib(10)), view(5));
+    }
+
+    #[test]
+    fn a_writer_whose_pid_is_unknown_is_another_process() {
+        let places = HostPaths::below(std::path::Path::new("/host"));
+        let line = "another process already writes the meminfo pages in /host/run/gpuslice/meminfo: this \
+                    gpusliced takes the pages over when that process ends";
+        assert_eq!(waits(None, &places), line);
+        let known = waits(Some(7), &places);
+        assert_eq!(known, line.replacen("another process", "process 7", 1));
     }
 }

@@ -289,8 +289,8 @@ fn a_second_daemon_serves_metrics_and_takes_the_pages_over_later() {
     let mut second = Running(second.unwrap());
     let pages = host.places.pages().display().to_string();
     let writes = format!(
-        "gpusliced: process {} already writes the meminfo pages in {pages}: gpusliced takes them over \
-         when it ends\n",
+        "gpusliced: process {} already writes the meminfo pages in {pages}: this gpusliced takes the \
+         pages over when that process ends\n",
         first.0.id()
     );
     let serves = format!("gpusliced: metrics are at {}\n", socket.display());
