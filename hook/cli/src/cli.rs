@@ -8,7 +8,7 @@ use crate::commands::{
     cache, cdi, check, daemon, devices, docs, doctor, driver_limit, engines, env, events, gc,
     headroom, history, metrics, plan, report, resize, run, status, top,
 };
-use crate::driver::{limit_probe, memory_watch, probe, processes};
+use crate::driver::{keeper, limit_probe, memory_watch, probe, processes};
 use crate::runs::watcher;
 use crate::slice::current as current_slice;
 use crate::slice::current::InSliceError;
@@ -98,6 +98,9 @@ pub enum Verb {
     /// Set a limit in the driver (gpuslice's own child)
     #[command(hide = true)]
     DriverLimitProbe(limit_probe::Args),
+    /// Keep the driver loaded until the input ends (gpuslice's own child)
+    #[command(hide = true)]
+    DriverKeeper(keeper::Args),
     /// Ask the driver by one route (gpuslice's own child)
     #[command(hide = true)]
     CheckProbe(check::query::probe::Args),
@@ -184,6 +187,7 @@ fn dispatch(verb: Verb, child_signal: &ChildSignal) -> anyhow::Result<u8> {
         Verb::Runtime(args) => engines::main(&args),
         Verb::DriverLimit(args) => driver_limit::main(&args),
         Verb::DriverLimitProbe(args) => limit_probe::main(&args),
+        Verb::DriverKeeper(args) => keeper::main(&args),
         Verb::Completions(args) => docs::completions(&args),
         Verb::Man(args) => docs::man(&args, &Cli::command()),
         Verb::Complete(args) => docs::complete::main(&args, &Cli::command()),

@@ -220,7 +220,7 @@ pub(super) fn give_up(mut child: Child) {
     all.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
-fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
+pub(super) fn command(arguments: &[&OsStr], vars: &[(OsString, OsString)]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(arguments)

@@ -5,6 +5,7 @@ pub(crate) mod ask;
 pub(crate) mod cuda;
 pub(crate) mod devices_file;
 pub(crate) mod inventory;
+pub(crate) mod keeper;
 pub(crate) mod limit_probe;
 pub(crate) mod limits;
 pub(crate) mod memory_watch;

@@ -5,63 +5,18 @@
 //! a smaller one afterwards, so the records never promise less than the ledger grants.
 
 use super::driver::{Deadline, DriverError, DriverFence};
+use super::error::{NotRestoredError, ResizeError};
 use super::holders::Holders;
 use super::ledger::SliceLedger;
 use super::target::{Resized, Target};
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::users::{User, with_rights_of};
-use crate::runs::resizing::{Admission, Place, Size, SizeError};
+use crate::runs::resizing::{Admission, Place, Size};
 use crate::runs::tenancy::Card;
 use gpuslice_config::ledger::{Device, LIMIT_UNIT, Record, SetLimit};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use std::time::{Duration, Instant};
-
-/// Reasons why a limit was not changed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ResizeError {
-    #[error("{0} has less: give at most {most}MiB", most = .1.get() >> 20)]
-    LargerThanCard(String, Bytes),
-    #[error(transparent)]
-    Size(#[from] SizeError),
-    #[error("the slice holds {held} on {shown}, more than {wanted}:{holders}{hint}")]
-    Held {
-        shown: String,
-        held: Bytes,
-        wanted: Bytes,
-        holders: String,
-        hint: String,
-    },
-    #[error("the limit was not changed: {0}")]
-    Record(SizeError),
-    #[error("{0:#}")]
-    Ledger(anyhow::Error),
-    #[error("the limit was not changed, because the driver refused the new one: {0:#}")]
-    Driver(anyhow::Error),
-    #[error("the limit was not changed: {0}\n{1}")]
-    DriverSilent(DriverError, &'static str),
-}
-
-impl ResizeError {
-    fn of_driver(error: DriverError, later: &'static str) -> ResizeError {
-        match error {
-            DriverError::Refused(error) => ResizeError::Driver(error),
-            silent @ DriverError::Silent => ResizeError::DriverSilent(silent, later),
-        }
-    }
-
-    /// Whether the size is impossible at this moment, and not gpuslice at fault.
-    pub(super) fn is_for_want_of_room(&self) -> bool {
-        match self {
-            ResizeError::LargerThanCard(..) | ResizeError::Held { .. } => true,
-            ResizeError::Size(error) => matches!(error, SizeError::NoRoom(_)),
-            ResizeError::Record(_)
-            | ResizeError::Ledger(_)
-            | ResizeError::Driver(_)
-            | ResizeError::DriverSilent(..) => false,
-        }
-    }
-}
 
 /// One device of the change.
 pub(super) struct Part {
@@ -144,6 +99,8 @@ impl Change {
                 return Err(ResizeError::LargerThanCard(card.shown.clone(), card.total));
             }
         }
+        // A driver that must be loaded first would not answer in the time that it has under the lock.
+        let _loaded = self.driver.load()?;
         if wait > Duration::ZERO {
             // Do not wait if admission would refuse.
             self.admit(&self.admission()?)?;
@@ -195,7 +152,7 @@ impl Change {
         }
     }
 
-    /// Changes all limits, or none.
+    /// Changes all limits. If it fails, those that have changed are restored, or the error names them.
     fn at_once(&self) -> Result<(), ResizeError> {
         let mut admission = self.admission()?;
         self.admit(&admission)?;
@@ -203,68 +160,86 @@ impl Change {
         self.hold_no_more(&self.records()?)?;
         let (larger, smaller): (Vec<&Part>, Vec<&Part>) =
             self.parts.iter().partition(|part| part.grows());
-        let before: Vec<SetLimit> = smaller
+        let before: Vec<(&Part, SetLimit)> = smaller
             .iter()
-            .map(|part| self.ledger.limit(part.device))
+            .map(|part| (*part, self.ledger.limit(part.device)))
             .collect();
         for part in &smaller {
             self.ledger.set(part.device, part.target.wanted);
         }
-        let deadline = Deadline::begin();
-        let restore = || {
-            for (part, before) in smaller.iter().zip(&before) {
-                self.restore(part, *before, deadline);
-            }
-        };
+        let (deadline, last) = Deadline::under_lock();
+        let undone = |error: ResizeError| error.after(self.restore(&before, last));
         // Memory may have been granted under the former limits before these were in force.
-        let lowered = self
-            .driver_follows(&smaller, deadline, LOWERS)
-            .and_then(|()| self.hold_no_more(&self.records()?));
-        lowered.inspect_err(|_| restore())?;
+        self.driver_follows(&smaller, deadline, ResizeError::LowersSilently)
+            .and_then(|()| self.hold_no_more(&self.records()?))
+            .map_err(undone)?;
         let sizes: Vec<_> = larger.iter().map(|part| part.larger()).collect();
-        let recorded = self.record(&mut admission, &sizes);
-        recorded.inspect_err(|_| restore())?;
-        if let Err(error) = self.driver_follows(&larger, deadline, RAISES) {
-            restore();
-            // A driver that did not answer may still raise its limit: that memory stays promised.
-            if !matches!(error, ResizeError::DriverSilent(..)) {
-                let former = larger
-                    .iter()
-                    .map(|part| (part.uuid(), Size::Smaller(part.former())));
-                self.record(&mut admission, &former.collect::<Vec<_>>())?;
-            }
-            return Err(error);
+        self.record(&mut admission, &sizes).map_err(undone)?;
+        if let Err(error) = self.driver_follows(&larger, deadline, ResizeError::RaisesSilently) {
+            return Err(match (error, larger.as_slice()) {
+                (error @ ResizeError::Driver(_), [only]) => {
+                    let former = (only.uuid(), Size::Smaller(only.former()));
+                    let recorded = self.record(&mut admission, &[former]);
+                    undone(recorded.err().unwrap_or(error))
+                }
+                // The driver may have raised a limit, or still raise it: that memory stays promised.
+                (ResizeError::Driver(error), _) => undone(ResizeError::SomeRaised(error)),
+                (error, _) => undone(error),
+            });
         }
-        for part in larger {
+        for part in &larger {
             self.ledger.set(part.device, part.target.wanted);
         }
         let sizes: Vec<_> = smaller.iter().map(|part| part.smaller()).collect();
         let recorded = self.record(&mut admission, &sizes);
-        recorded.inspect_err(|_| restore())
+        recorded.map_err(|error| {
+            undone(match error {
+                ResizeError::Record(error) if !larger.is_empty() => ResizeError::RecordSmaller {
+                    larger: shown(&larger),
+                    smaller: shown(&smaller),
+                    error,
+                },
+                error => error,
+            })
+        })
     }
 
-    /// Sets the driver's limits to the new sizes. `later` is said to the user if the driver does not
-    /// answer.
+    /// Sets the driver's limits to the new sizes. `silent` is the error if it does not answer.
     fn driver_follows(
         &self,
         parts: &[&Part],
         deadline: Deadline,
-        later: &'static str,
+        silent: fn(DriverError) -> ResizeError,
     ) -> Result<(), ResizeError> {
         let limits = parts
             .iter()
             .map(|part| (part.uuid(), part.target.card.asked));
         let limits: Vec<(DeviceUuid, Bytes)> = limits.collect();
         let set = self.driver.set(&limits, deadline);
-        set.map_err(|error| ResizeError::of_driver(error, later))
+        set.map_err(|error| ResizeError::of_driver(error, silent))
     }
 
-    /// Brings an earlier limit back, in the driver first.
-    fn restore(&self, part: &Part, before: SetLimit, deadline: Deadline) {
-        let limit = before.bytes().unwrap_or(part.target.written);
-        // If the driver keeps the smaller limit, it refuses memory that the library shows as free.
-        let _ = self.driver.set(&[(part.uuid(), limit)], deadline);
-        self.ledger.set(part.device, before);
+    /// Brings earlier limits back, in the driver first.
+    ///
+    /// # Errors
+    /// When the driver may keep a smaller limit. It then refuses memory that the library shows as free.
+    fn restore(
+        &self,
+        before: &[(&Part, SetLimit)],
+        deadline: Deadline,
+    ) -> Result<(), NotRestoredError> {
+        let limits = before.iter().map(|(part, before)| {
+            let limit = before.bytes().unwrap_or(part.target.written);
+            (part.uuid(), limit)
+        });
+        let set = self.driver.set(&limits.collect::<Vec<_>>(), deadline);
+        for (part, before) in before {
+            self.ledger.set(part.device, *before);
+        }
+        set.map_err(|error| {
+            let parts: Vec<&Part> = before.iter().map(|(part, _)| *part).collect();
+            NotRestoredError::of(shown(&parts), &error)
+        })
     }
 
     /// Lowers the limits as far as what is held allows.
@@ -283,21 +258,19 @@ impl Change {
             }
             self.ledger.set(part.device, lowest);
             let limit = lowest.bytes().unwrap_or(held);
-            let deadline = Deadline::begin();
-            let lowered = self.driver.set(&[(part.uuid(), limit)], deadline);
-            let now = lowered.map_err(|error| ResizeError::of_driver(error, LOWERS));
-            match now.and_then(|()| self.records()) {
+            let lowered = self
+                .driver
+                .set(&[(part.uuid(), limit)], Deadline::without_lock());
+            let lowered = lowered
+                .map_err(|error| ResizeError::of_driver(error, ResizeError::LowersSilently))
+                .and_then(|()| self.records());
+            let restore = || self.restore(&[(part, before)], Deadline::without_lock());
+            match lowered {
                 Ok(now) if Some(self.held(&now, part)) <= lowest.bytes() => {
-                    sizes.extend(
-                        lowest
-                            .bytes()
-                            .map(|size| (part.uuid(), Size::Smaller(size))),
-                    );
+                    sizes.push((part.uuid(), Size::Smaller(limit)));
                 }
-                now => {
-                    self.restore(part, before, deadline);
-                    now?;
-                }
+                Ok(_) => restore()?,
+                Err(error) => return Err(error.after(restore())),
             }
         }
         if sizes.is_empty() {
@@ -353,10 +326,13 @@ impl Change {
     }
 }
 
-/// The consequences of a driver that does not answer.
-const LOWERS: &str = "the driver may still lower its own limit, and then refuses memory that the slice \
-                      shows as free: resize the slice again once the driver answers";
-const RAISES: &str = "the driver may still raise its own limit, so the larger size stays promised: \
-                      resize the slice again once the driver answers, to this size or the former one";
+/// The GPUs as messages name them.
+fn shown(parts: &[&Part]) -> String {
+    let each: Vec<&str> = parts
+        .iter()
+        .map(|part| part.target.card.shown.as_str())
+        .collect();
+    each.join(", ")
+}
 
 const HINT: &str = "\n--wait TIME lowers the limit as the slice's programs free memory";

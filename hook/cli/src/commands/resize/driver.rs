@@ -1,11 +1,12 @@
 //! The driver's limits of a slice whose limits it holds. They follow the ledger's.
 //! Touches: the driver, in a child; the slice files, by reading them.
 //! Law: the driver is asked under the lock of admission, for which hooks wait 30 seconds. It has
-//! [`PATIENCE`] for all its answers together.
+//! [`CHANGE`] and [`RESTORE`] for all its answers together, and is loaded before the lock is taken.
 
 use crate::commands::status::driver::Machine;
 use crate::commands::status::users::{User, with_rights_of};
-use crate::driver::ask::{AskError, LOOK};
+use crate::driver::ask::{AskError, LOOK, PATIENCE};
+use crate::driver::keeper::{Keeper, NotLoadedError};
 use crate::driver::limit_probe::{self, Beside, Limit};
 use crate::slice::file as slice_file;
 use anyhow::anyhow;
@@ -15,16 +16,19 @@ use gpuslice_host::machine::cgroups;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The time that the driver has while this process holds the lock of admission.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that the driver has for a change while this process holds the lock of admission.
+const CHANGE: Duration = Duration::from_secs(7);
+
+/// The time that is left to restore the driver's limits if the change fails.
+const RESTORE: Duration = Duration::from_secs(3);
 
 /// Reasons why the driver's limits did not follow.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DriverError {
     /// The driver did not answer in time. The child that asks it is killed. A child that hangs in the
     /// kernel survives this for a while, so the limit may still change.
-    #[error("the driver did not answer within {} s ({LOOK})", PATIENCE.as_secs())]
-    Silent,
+    #[error("the driver did not answer within {} s ({LOOK})", .0.as_secs())]
+    Silent(Duration),
     /// The driver refused the limit, or cannot be asked.
     #[error("{0:#}")]
     Refused(anyhow::Error),
@@ -32,13 +36,28 @@ pub(super) enum DriverError {
 
 /// The moment until which the driver may answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline(Instant);
+pub(super) struct Deadline {
+    end: Instant,
+    /// The time from the start until then.
+    patience: Duration,
+}
 
 impl Deadline {
-    /// The deadline of a change that begins now.
-    pub(super) fn begin() -> Deadline {
+    /// The deadlines of a change that begins now, and of its undoing.
+    pub(super) fn under_lock() -> (Deadline, Deadline) {
         let now = Instant::now();
-        Deadline(now.checked_add(PATIENCE).unwrap_or(now))
+        let undone = CHANGE.saturating_add(RESTORE);
+        (Deadline::after(now, CHANGE), Deadline::after(now, undone))
+    }
+
+    /// A deadline that begins now, while no hook waits.
+    pub(super) fn without_lock() -> Deadline {
+        Deadline::after(Instant::now(), PATIENCE)
+    }
+
+    fn after(start: Instant, patience: Duration) -> Deadline {
+        let end = start.checked_add(patience).unwrap_or(start);
+        Deadline { end, patience }
     }
 }
 
@@ -73,6 +92,20 @@ impl DriverFence {
         }
     }
 
+    /// Waits until the driver is loaded, and keeps it loaded. If it holds none of the slice's limits, it is
+    /// not asked.
+    ///
+    /// # Errors
+    /// When the driver does not answer.
+    pub(super) fn load(&self) -> Result<Option<Keeper>, NotLoadedError> {
+        let devices = self.cgroups.iter().flat_map(|held| &held.devices);
+        let devices: Vec<DeviceUuid> = devices.copied().collect();
+        match (devices.is_empty(), self.machine.variables()) {
+            (false, Some(vars)) => Keeper::load(&devices, &vars).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Sets the driver's limits of those GPUs that it holds. After the deadline the driver is not asked.
     ///
     /// # Errors
@@ -98,14 +131,14 @@ impl DriverFence {
             let vars = self.machine.variables();
             let missing = || anyhow!("its simulated machine is not installed here");
             let vars = vars.ok_or_else(|| DriverError::Refused(missing()))?;
-            let left = deadline.0.saturating_duration_since(Instant::now());
+            let left = deadline.end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(DriverError::Silent);
+                return Err(DriverError::Silent(deadline.patience));
             }
             let cgroup = &held.cgroup;
             match limit_probe::ask_within(cgroup, &own, Beside::Replace, &vars, left) {
                 Ok(answer) => answer.map_err(|error| DriverError::Refused(error.into()))?,
-                Err(AskError::Silent { .. }) => return Err(DriverError::Silent),
+                Err(AskError::Silent { .. }) => return Err(DriverError::Silent(deadline.patience)),
                 Err(error) => return Err(DriverError::Refused(error.into())),
             };
         }

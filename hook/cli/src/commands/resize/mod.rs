@@ -1,11 +1,12 @@
 //! `gpuslice resize`: changes the limit of a running slice.
 //! Touches: what `status` touches; the slice's ledger, and its records or its promise; the event
 //! file, standard output.
-//! Law: a command that fails has changed nothing, except with --wait: then the limit stays at
-//! the lowest value that it has reached.
+//! Law: a command that fails restores the limits that it has changed, or names those that it could not
+//! restore. With --wait, the limit stays at the lowest value that it has reached.
 
 mod change;
 mod driver;
+mod error;
 mod holders;
 mod ledger;
 mod report;

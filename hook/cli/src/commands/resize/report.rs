@@ -1,7 +1,8 @@
 //! The output of a change, and its event.
 //! Touches: the event file, the host's log.
 
-use super::change::{Change, ResizeError};
+use super::change::Change;
+use super::error::ResizeError;
 use crate::base::text::printable;
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::users::User;
