@@ -78,9 +78,8 @@ const DESTROY_PATIENCE: Duration = Duration::from_secs(1);
 /// cancelled meanwhile.
 #[derive(Clone, Copy)]
 pub(crate) struct Entered {
-    generation: u64,
-    /// Whether another thread is about to destroy the pool, and takes too long.
-    is_late: bool,
+    /// The generation, and `STUCK`.
+    word: u64,
 }
 
 /// A known pool, or a device's graphs.
@@ -175,8 +174,7 @@ impl Known {
         let more = |seen: u64| may(seen).then(|| seen.wrapping_add(1));
         let seen = place.users.fetch_update(SeqCst, SeqCst, more).ok()?;
         let entered = Entered {
-            generation: seen & GENERATIONS,
-            is_late: seen >= CLOSED,
+            word: seen & (GENERATIONS | STUCK),
         };
         // By now the place may belong to another pool.
         if place.key.load(SeqCst) == *key {
@@ -188,7 +186,13 @@ impl Known {
 
     /// Like `enter`, but waits for a thread that may be about to destroy it. If that takes too long,
     /// enters all the same, so that the allocation is counted: see [`Known::may_be_used`].
+    #[inline]
     pub(crate) fn enter_later(&self) -> Option<Entered> {
+        self.enter().or_else(|| self.enter_closed())
+    }
+
+    #[cold]
+    fn enter_closed(&self) -> Option<Entered> {
         let mut wait = sys::Wait::at_most(DESTROY_PATIENCE);
         loop {
             let entered = self.enter_if(|seen| seen < CLOSED || seen & STUCK != 0);
@@ -206,7 +210,7 @@ impl Known {
     /// destroys it, the pool is used until that thread has forgotten it.
     #[inline]
     pub(crate) fn may_be_used(&self, entered: Entered) -> bool {
-        !entered.is_late || self.place.key.load(SeqCst) == self.key
+        entered.word & STUCK == 0 || self.place.key.load(SeqCst) == self.key
     }
 
     /// Marks a closed place: later calls do not wait for it any more.
@@ -219,7 +223,7 @@ impl Known {
     /// Ends the use that `enter` began.
     pub(crate) fn leave(&self, entered: Entered) {
         let fewer = |seen: u64| {
-            let same = seen & GENERATIONS == entered.generation && seen & ENTERED != 0;
+            let same = (seen ^ entered.word) & GENERATIONS == 0 && seen & ENTERED != 0;
             same.then(|| seen.wrapping_sub(1))
         };
         let _ = self.place.users.fetch_update(SeqCst, SeqCst, fewer);
