@@ -22,7 +22,7 @@
 //! ledger, and the driver is called only if the claim is granted. `state` remembers what the process
 //! allocated, until it is freed.
 //!
-//! The modules stand on floors, and imports point downward only: `interpose`, `hooks`, `account`,
+//! The modules form layers, and imports point downward only: `interpose`, `hooks`, `account`,
 //! `answer`, `page_cache`, `slice`, `real`, `state`, `log`, `loader`, `sys`.
 // Debug builds serve only to check the code. They may link std, because a build of the whole
 // workspace enables the `std` feature of `gpuslice-config`. A release build of the shim must not

@@ -134,7 +134,7 @@ pub(crate) fn ledger() -> Option<&'static Ledger> {
     slice::current()?.ledger()
 }
 
-/// This process's record of what it holds. None: it does not count.
+/// This process's record of what it holds. None: its memory is not counted.
 pub(crate) fn page() -> Option<&'static ProcessState> {
     ledger()?;
     page::page()

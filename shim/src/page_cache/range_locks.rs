@@ -1,4 +1,4 @@
-//! Range locks on a model's file: by them, its users show each other the bytes that they still need.
+//! Range locks on a model's file. With them, processes show each other which bytes they still need.
 //! Touches: locks on our own descriptors, far beyond the end of any file; never the program's.
 //! Law: a process first removes its own lock, then tests for others. Of two that end at the same
 //! time, at least one sees that it is the last.

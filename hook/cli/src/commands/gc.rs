@@ -28,10 +28,10 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-Running programs and containers are not touched. The OCI hook does the same whenever a container
-starts. gpuslice-gc.timer runs gpuslice gc for hosts on which no container starts for a long time.
-A run's watcher removes its files. If the watcher was killed, the next gpuslice command of the same
-user does, not root's.
+Running programs and containers are not touched. The OCI hook also cleans up whenever a container
+starts. On hosts where no container starts for a long time, gpuslice-gc.timer runs gpuslice gc.
+A run's watcher removes the run's files. If the watcher was killed, the next gpuslice command of the
+same user removes them; a command of root does not.
 
 JSON: schema, removed [kind (record, container or slice), name], failures [text], runs (of this
 user, that are running).";

@@ -109,7 +109,7 @@ pub(crate) fn ask(
     })
 }
 
-/// Like [`ask`], without messages and with a short time limit. A driver that did not answer in that
+/// Like [`ask()`], without messages and with a short time limit. A driver that did not answer in that
 /// time may still set the limits.
 ///
 /// # Errors

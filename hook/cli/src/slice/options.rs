@@ -275,11 +275,11 @@ pub(crate) fn limit(text: &str) -> Result<Bytes, String> {
     // Below this number, a size without a unit is taken to mean GiB.
     const MOST_GIB: Bytes = Bytes::new(1 << 10);
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("no program can live in {limit} (try 12GiB)"));
+        return Err(format!("{limit} is too little for any program (try 12GiB)"));
     }
     let unit = if limit < MOST_GIB { "GiB" } else { "MiB" };
     Err(format!(
-        "{text} without a unit is {limit}, in which no program can live (did you mean {text}{unit}?)"
+        "{text} without a unit is {limit}, too little for any program (did you mean {text}{unit}?)"
     ))
 }
 

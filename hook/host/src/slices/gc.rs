@@ -258,8 +258,8 @@ pub fn remove_damaged(paths: &HostPaths, damaged: &Damaged) -> Result<(), GcErro
 /// The message about a damaged record whose slice may be alive.
 fn unseen(damaged: &Damaged, error: LedgerError) -> String {
     format!(
-        "{damaged}, and whether a process of its slice lives cannot be seen at the moment: {error} (run \
-         gpuslice gc --force again)"
+        "{damaged}; cannot tell at the moment whether a process of its slice is alive: {error} (run \
+         gpuslice gc again)"
     )
 }
 
@@ -288,9 +288,8 @@ mod tests {
         assert_eq!(
             unseen(&damaged, shortage),
             format!(
-                "/run/gpuslice/slices/c1.json is not a valid slice record (cut), and whether a process \
-                 of its slice lives cannot be seen at the moment: {shortage} (run gpuslice gc --force \
-                 again)"
+                "/run/gpuslice/slices/c1.json is not a valid slice record (cut); cannot tell at the \
+                 moment whether a process of its slice is alive: {shortage} (run gpuslice gc again)"
             )
         );
     }

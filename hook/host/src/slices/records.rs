@@ -169,7 +169,7 @@ pub enum RegistryError {
         damaged: Damaged,
     },
     /// Another process has held the lock for too long.
-    #[error("another gpuslice process does not unlock {0}")]
+    #[error("another gpuslice process has not released the lock {0} in time (try again)")]
     Locked(PathBuf),
 }
 

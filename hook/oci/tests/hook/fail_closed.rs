@@ -369,7 +369,7 @@ fn a_start_waits_half_a_minute_for_a_lock_that_another_process_holds() {
             false => starts_without(&container),
         };
         assert!(
-            said.contains("another gpuslice process does not unlock"),
+            said.contains("another gpuslice process has not released the lock"),
             "{said}"
         );
         // Half a minute for the slice, and five seconds for a record of why there is none.

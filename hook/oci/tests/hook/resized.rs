@@ -67,8 +67,8 @@ fn the_limit_of_a_container_changes_until_it_is_started_again() {
     let card = "GPU 0 (Card, 24.00 GiB)";
     let larger = resize(&host, &["one", "12GiB"]);
     let said = format!(
-        "one: 8.00 GiB -> 12.00 GiB on {card}\na container that is started again has its annotation's \
-         limit: 8.00 GiB on GPU 0\n"
+        "one: 8.00 GiB -> 12.00 GiB on {card}\nafter a restart, a container has the limit of its \
+         annotation or claim: 8.00 GiB on GPU 0\n"
     );
     assert_eq!(larger, (said, String::new(), 0));
     assert_eq!(limit(&host, "one"), 12 * GIB);

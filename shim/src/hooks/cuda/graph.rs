@@ -204,8 +204,8 @@ unsafe fn instantiated(
     Some(made)
 }
 
-/// The number of a stream: its handle. A default stream has a number for each context, and that of
-/// threads for each thread too.
+/// The number of a stream: its handle. The legacy default stream has one number per context, and the
+/// per-thread default stream one per context and thread.
 fn stream_number(copy: CopyId, stream: CUstream) -> u64 {
     const LEGACY: u64 = 1;
     const PER_THREAD: u64 = 2;

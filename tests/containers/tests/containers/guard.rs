@@ -67,7 +67,7 @@ fn a_container_that_escapes_its_slice_opens_no_gpu_until_the_process_has_ended()
         host.name()
     );
     let mut escaped = host.spawn("bash", &["-c", &on_gpu(&escape)], "/run/escape.log");
-    says(&host, "its container can open no GPU any more");
+    says(&host, "its container can no longer open a GPU");
     assert!(!opens());
     // The container and the process go on, and nobody else is affected.
     assert_eq!(host.sh("exec 3</dev/ptmx").code, 0);

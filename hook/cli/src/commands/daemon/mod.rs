@@ -1,9 +1,9 @@
 //! `gpusliced`: watches the page cache, serves metrics, and writes the meminfo pages of containers, as
-//! far as it is configured. With
-//! `--guard` it is the guard, a process of its own.
+//! far as it is configured. With `--guard` it is the guard, a process of its own.
 //! Touches: its configuration, standard error; everything that its parts touch.
-//! Law: without `--guard`, one thread, which never waits for a client. Who can kill serves nobody. The
-//! meminfo pages have a process of their own, because a scrape or a large file may take seconds.
+//! Law: without `--guard`, one thread, which never waits for a client. The process that may send signals
+//! serves no clients. The meminfo pages have a process of their own, because a scrape or a large file may
+//! take seconds.
 
 mod config;
 mod guard;
@@ -33,11 +33,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Serves metrics of slices, and drops model files from the page cache when their last user is gone.
+/// Serves metrics, evicts model files from the page cache, writes meminfo pages, and runs the guard.
 #[derive(clap::Parser, Debug)]
 #[command(name = "gpusliced", version, max_term_width = 100, after_help = NOTES)]
 pub(crate) struct Args {
-    /// Its configuration
+    /// The configuration file
     #[arg(
         long,
         value_name = "FILE",
@@ -45,11 +45,11 @@ pub(crate) struct Args {
     )]
     pub config: PathBuf,
 
-    /// Be the guard, by the table [guard]; the service gpuslice-guard does so
+    /// Run as the guard, configured by the table [guard]; gpuslice-guard.service does this
     #[arg(long)]
     pub guard: bool,
 
-    /// Write the meminfo pages a last time, after gpusliced has ended; the service gpusliced does so
+    /// Write the meminfo pages a last time, and exit; gpusliced.service does this when gpusliced ends
     #[arg(long, conflicts_with = "guard")]
     pub leave_pages: bool,
 
@@ -75,14 +75,14 @@ Metrics: GET /metrics for Prometheus, as gpuslice metrics prints them; GET /heal
 There is no encryption and no password: whoever can connect reads the names, sizes and users of all
 slices. Numbers are collected when they are asked for, at most once a second.
 
-The page cache: programs in a slice drop their own model files. gpusliced does it for those that no
-preload reaches, static and Go programs, and for what was killed.
+The page cache: programs in a slice drop their own model files. gpusliced drops those of programs
+that no preload reaches (static and Go programs), and of killed programs.
   [page-cache]
   paths = [\"/models\"]          folders; the whole filesystem of each is watched, as every
                                container sees it
   smallest = \"64MiB\"           smaller files stay (default)
   suffixes = [\"safetensors\", \"gguf\"]   default: those of gpuslice drop-cache
-  settle_seconds = 2.0         drop a file so long after its last use (default)
+  settle_seconds = 2.0         drop a file this long after its last use (default)
 
 The meminfo pages of containers with gpuslice.io/meminfo: mount, for programs that no preload reaches:
   [meminfo]

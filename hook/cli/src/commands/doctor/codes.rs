@@ -71,9 +71,9 @@ codes! {
     OtherLibc = "other-libc", Error, "its program uses another libc than glibc",
         "use a build of the program for glibc";
     Privileged = "privileged-program", Error, "its program has privileges of its own",
-        "start gpuslice run behind the program that changes the user, or remove the set-user-ID bit or capabilities";
+        "let the program that changes the user start gpuslice run, or remove the set-user-ID bit or capabilities";
     EnvironmentEmptied = "environment-emptied", Error, "its environment was emptied",
-        "put gpuslice run behind the command that empties the environment: sudo gpuslice run ... -- CMD";
+        "put gpuslice run after the command that empties the environment: sudo gpuslice run ... -- CMD";
     PreloadLost = "preload-lost", Error, "LD_PRELOAD does not name the library",
         "remove what unsets LD_PRELOAD between gpuslice run and the program";
     SliceVariableLost = "slice-variable-lost", Error, "GPUSLICE_CONFIG is not set",

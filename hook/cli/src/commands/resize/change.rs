@@ -120,7 +120,8 @@ impl Change {
                 }) if wait > Duration::ZERO => {
                     self.come_down()?;
                     let hint =
-                        "\nthe time is up: the limit stays at the memory that is held".to_owned();
+                        "\nthe time is up: the limit stays at the lowest value that it has reached"
+                            .to_owned();
                     return Err(ResizeError::Held {
                         shown,
                         held,

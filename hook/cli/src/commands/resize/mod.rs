@@ -72,13 +72,14 @@ their start, keep what they read: vLLM does not enlarge its cache, and allocator
 addresses by TOTAL reserve for the limit at their start. A slice with a maximum (gpuslice run
 --maximum) shows that as TOTAL from the start, and cannot be resized beyond it.
 
-Root can resize all runs and containers. Other users can resize their own runs. The annotations of a
-container stay as they are: a container that is started again has their limit.
+Root can resize all runs and containers. Other users can resize their own runs. The annotation or
+claim of a container stays as it is: a container that is started again has its limit.
 
 On unified memory (GB10, Thor) the slice's promise changes with its limit. There, the memory that its
 programs hold includes their host memory beyond the slice's allowance.
 
-Exit status: 0 resized; 1 it does not fit, or more is held; 125 usage error, or gpuslice itself failed.
+Exit status: 0 resized; 1 the size does not fit, or the slice holds more; 125 usage error, or
+gpuslice itself failed.
 
 JSON: schema, name, pid, resized, devices [device, index, former_limit, limit,
 restart_limit, used], error.";

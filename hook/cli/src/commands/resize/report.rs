@@ -96,7 +96,7 @@ impl Report {
         let each: Vec<String> = each.collect();
         (self.is_container && !each.is_empty()).then(|| {
             format!(
-                "a container that is started again has its annotation's limit: {}",
+                "after a restart, a container has the limit of its annotation or claim: {}",
                 each.join(", ")
             )
         })

@@ -111,7 +111,7 @@ pub(super) fn only(chosen: Vec<SliceStatus>, named: &str) -> anyhow::Result<Slic
         return Err(refuses("a container cannot change its own limit"));
     }
     if is_container && own != User(0) {
-        return Err(refuses("it is a container's, so only root can"));
+        return Err(refuses("only root can resize the slice of a container"));
     }
     if !is_container && slice.user != Some(own) && slice.machine.state().is_some() {
         return Err(refuses("it is on another user's simulated machine"));
@@ -268,6 +268,9 @@ fn targets(
     match (targets.is_empty(), device) {
         (false, _) => Ok(targets),
         (true, Some(device)) => bail!("the slice limits no GPU {device} of this machine"),
-        (true, None) => bail!("the slice limits no GPU that the driver reports"),
+        (true, None) => bail!(
+            "the slice limits no GPU that the driver reports (if the driver was still loading, run the \
+             command again)"
+        ),
     }
 }

@@ -57,15 +57,16 @@ pub struct Args {
 
 const NOTES: &str = "\
 A line for each GPU: used and total memory, as the driver reports them; the part that no slice
-counts; and the memory that another slice can be given. The bar shows the part of slices, then what
-else is used. Below it a line for each slice on that GPU.
+counts; and the memory that another slice can be given. The bar shows the memory in slices, then
+other memory in use. Below it, there is a line for each slice on that GPU.
 
 USED      memory that the processes of the slice have allocated, as the slice's ledger counts it; of
-          another user's slice, as NVML reports it for its processes (? where it does not)
-REFUSED   how many requests were refused, and how much the largest was short of
-FENCE     driver: the driver refuses all programs of the slice's cgroup; preload: libgpuslice.so
-          refuses in each program, which can leave it; counted: nothing is refused; none: the
-          programs do not load the library
+          another user's slice, what NVML reports for its processes (? if it reports nothing)
+REFUSED   the number of refused requests, and in brackets the largest shortfall
+FENCE     what enforces the limit. driver: the driver, in every program of the slice's cgroup;
+          preload: libgpuslice.so, in each program, which can evade it; counted: nothing, memory is
+          only counted; none: nothing, because the programs do not load the library; unknown: the
+          slice cannot be read
 AGE       time since the command started
 
 Lines that start with ! are warnings, with the command that says more. USED is compared with the

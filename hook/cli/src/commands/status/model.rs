@@ -105,8 +105,8 @@ impl Fence {
     /// Returns the fence with its meaning.
     pub(crate) fn describe(self) -> &'static str {
         match self {
-            Fence::Driver(DriverLimit::Dmem) => "driver (dmem): holds every program of the slice",
-            Fence::Driver(DriverLimit::Misc) => "driver (misc): holds every program of the slice",
+            Fence::Driver(DriverLimit::Dmem) => "driver (dmem): limits every program of the slice",
+            Fence::Driver(DriverLimit::Misc) => "driver (misc): limits every program of the slice",
             Fence::Preload => "preload: cooperative",
             Fence::Counted => "counted: nothing is refused",
             Fence::None => "none: the limit is not in force",

@@ -98,7 +98,7 @@ pub(super) fn warnings(
 ) -> Vec<Warning> {
     let mut found: Vec<Warning> = slices.iter().flat_map(of_slice).collect();
     let failures = drivers.failures().map(|why| {
-        let message = format!("what processes hold outside the slices is unknown: {why}");
+        let message = format!("memory in use outside the slices is unknown: {why}");
         Warning::new(WarningKind::Driver, message)
     });
     found.extend(failures);

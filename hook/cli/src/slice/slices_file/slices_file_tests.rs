@@ -103,7 +103,7 @@ fn a_fault_names_its_line_its_key_and_what_is_allowed() {
         ),
         (
             "[a]\nmemory = 8",
-            "line 2: [a] memory: 8 without a unit is 8 B, in which no program can live (did you mean 8GiB?)",
+            "line 2: [a] memory: 8 without a unit is 8 B, too little for any program (did you mean 8GiB?)",
         ),
         (
             "[a]\nmemory = true",

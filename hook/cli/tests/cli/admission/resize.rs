@@ -194,7 +194,7 @@ fn when_the_time_is_over_the_limit_stays_at_what_is_held() {
     let (out, err, status) = resize(&machine, &["llama", "4GiB", "--wait=1"]);
     assert_eq!(out, format!("llama: 12.00 GiB -> 5.00 GiB on {CARD}\n"));
     assert!(
-        err.ends_with("the time is up: the limit stays at the memory that is held\n"),
+        err.ends_with("the time is up: the limit stays at the lowest value that it has reached\n"),
         "{err}"
     );
     assert_eq!((status, limit(&machine, "llama")), (1, (5 * GIB, 0)));
@@ -289,7 +289,7 @@ fn what_cannot_be_resized_is_refused_with_its_reason() {
         assert!(err.contains(wanted), "{words:?}: {err}");
     };
     refused(&["nothing", "2GiB"], "no slice is called \"nothing\"");
-    refused(&["twin", "2"], "in which no program can live");
+    refused(&["twin", "2"], "too little for any program");
     refused(
         &["twin", "2GiB", "--device=1"],
         "the slice limits no GPU 1 of this machine",

@@ -71,9 +71,9 @@ impl Denied {
             self.refuse(group, &majors, suspect)
         });
         match pulled {
-            Ok(()) => "; its container can open no GPU any more".to_owned(),
+            Ok(()) => "; its container can no longer open a GPU (GPUs that are already open keep working)".to_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                "; its container is not kept from opening GPUs: no cgroup of its own allows them"
+                "; its container is not kept from opening GPUs: it has no cgroup of its own that allows GPUs"
                     .to_owned()
             }
             Err(error) => format!("; its container can still open GPUs: {error}"),

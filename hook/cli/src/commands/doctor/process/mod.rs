@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The number of attempts to examine a process that is still being started.
-const ATTEMPTS: u32 = 50;
+const ATTEMPTS: u32 = 250;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 

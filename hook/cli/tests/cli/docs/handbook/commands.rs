@@ -189,7 +189,7 @@ const ERRORS: &[(&str, &str, &[&str])] = &[
     (
         "--sim rtx3090 --memory 8",
         "true",
-        &["8 without a unit is 8 B, in which no program can live (did you mean 8GiB?)"],
+        &["8 without a unit is 8 B, too little for any program (did you mean 8GiB?)"],
     ),
     (
         "--sim rtx3090 --memory 8GiB",
