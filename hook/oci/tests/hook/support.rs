@@ -178,9 +178,18 @@ impl Host {
 }
 
 impl Drop for Host {
+    /// Removes what ended containers have left, and all mounts: the hook at createContainer makes those
+    /// of a container here.
     fn drop(&mut self) {
         self.collect();
-        let _ = nix::mount::umount2(&self.run("promises"), nix::mount::MntFlags::MNT_DETACH);
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        let own: Vec<&str> = points
+            .filter(|point| Path::new(point).starts_with(self.folder.path()))
+            .collect();
+        for point in own.iter().rev() {
+            let _ = nix::mount::umount2(*point, nix::mount::MntFlags::MNT_DETACH);
+        }
     }
 }
 
