@@ -112,7 +112,7 @@ fn a_driver_that_hangs_leaves_the_limit_and_frees_the_lock_in_time() {
     }
     let hangs = "slow:nvmlDeviceSetMemoryLimits_v1=300000ms";
     let silent = "gpuslice: the limit was not changed: the driver did not answer within 7 s (";
-    // What the driver may still grant stays promised.
+    // The driver may still grant the larger size, so this memory stays promised.
     let cases = [
         ("16GiB", 16, "\nthe driver may still raise its own limit"),
         ("8GiB", 12, "\nthe driver may still lower its own limit"),
@@ -138,6 +138,13 @@ fn a_driver_that_hangs_leaves_the_limit_and_frees_the_lock_in_time() {
     });
 }
 
+/// Resizes the slice to 80 GiB on its first GPU. The driver's limit follows.
+fn first_gpu_gets_80(machine: &Machine) {
+    let (_, err, status) = told(&mut resizing(machine, &["80GiB", "--device=0"], ""));
+    assert_eq!((err.as_str(), status), ("", 0));
+    assert_eq!(limits(machine), (80, 80));
+}
+
 /// The driver was not asked to restore a limit once the time was up. It kept the smaller one, and refused
 /// memory that the slice showed as free.
 #[test]
@@ -153,9 +160,7 @@ fn a_limit_that_was_lowered_is_restored_in_the_driver_though_another_hangs() {
             scope.spawn(move || {
                 let machine = Machine::new(&HERE, &format!("{count}xh200@615"));
                 let child = held_by_the_driver(&machine);
-                let (_, err, status) = told(&mut resizing(&machine, &["80GiB", "--device=0"], ""));
-                assert_eq!((err.as_str(), status), ("", 0));
-                assert_eq!(limits(&machine), (80, 80));
+                first_gpu_gets_80(&machine);
                 let faults = format!("slow:nvmlDeviceSetMemoryLimits_v1={slow}ms");
                 let (err, status) = resize(&machine, "40GiB", &faults);
                 assert_eq!(status, 125, "{err}");
@@ -168,9 +173,7 @@ fn a_limit_that_was_lowered_is_restored_in_the_driver_though_another_hangs() {
                 let driver = if is_restored { 80 } else { 40 };
                 assert_eq!(limits(&machine), (80, driver), "{err}");
                 // The advice of the message restores it.
-                let (_, err, status) = told(&mut resizing(&machine, &["80GiB", "--device=0"], ""));
-                assert_eq!((err.as_str(), status), ("", 0));
-                assert_eq!(limits(&machine), (80, 80));
+                first_gpu_gets_80(&machine);
                 end(child);
             });
         }
