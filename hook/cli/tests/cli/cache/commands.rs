@@ -233,6 +233,14 @@ fn who_may_not_know_is_told_that_and_never_a_guess() {
     assert_eq!((status, state(&said, "/a.bin").0), (1, "unknown".into()));
     assert_eq!(resident(&path), 0);
     assert!(resident(&secret) > 0);
+    // Of its own file it sees all, but not whether processes of root map it, such as this one.
+    std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+    cached(&path, MIB);
+    let (said, status) = json(&mut as_nobody(&["drop-cache", "--dry-run"], &path));
+    assert_eq!((status, state(&said, "/a.bin").0), (0, "cached".into()));
+    let unseen = said["unseen_processes"].as_array().unwrap();
+    let is_own = |one: &&Value| one["pid"] == std::process::id();
+    assert_eq!(unseen.iter().filter(is_own).count(), 1, "{said}");
     let _ = fs::remove_file(format!("/dev/shm/gpuslice-nobody-{}", std::process::id()));
 }
 
