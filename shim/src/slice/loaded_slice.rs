@@ -285,21 +285,18 @@ impl LoadedSlice {
     /// # Errors
     /// When its meminfo cannot be read; `EINVAL` if it is not one.
     pub(crate) fn host(&self) -> Result<HostMemory, Errno> {
-        match self.meminfo {
-            Some(path) => read_host(path),
+        let file = match self.meminfo {
+            Some(path) => File::open(path),
             // Under the usual path, the slice's own meminfo may be mounted.
-            None => match read_host(paths::MOUNTED_MEMINFO) {
-                Err(why) if !why.is_passing() => read_host(paths::PROC_MEMINFO),
-                read => read,
+            None => match File::open(paths::MOUNTED_MEMINFO) {
+                Err(why) if !why.is_passing() => File::open(paths::PROC_MEMINFO),
+                opened => opened,
             },
-        }
+        };
+        let mut head = [0u8; meminfo::HEAD];
+        let text = file?.read(&mut head)?;
+        meminfo::parse(text).ok_or(sys::EINVAL)
     }
-}
-
-fn read_host(path: &CStr) -> Result<HostMemory, Errno> {
-    let mut head = [0u8; meminfo::HEAD];
-    let text = File::open(path)?.read(&mut head)?;
-    meminfo::parse(text).ok_or(sys::EINVAL)
 }
 
 /// A path of the slice as a C string.
