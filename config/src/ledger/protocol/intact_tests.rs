@@ -1,4 +1,4 @@
-//! Slots that were overwritten are told from those that their owners have written.
+//! Tests that distinguish overwritten slots from those that their owners have written.
 
 #![expect(clippy::indexing_slicing, reason = "a helper of tests may panic")]
 

@@ -1,4 +1,5 @@
-//! Claims that wait for claims of other processes, with a kernel whose pauses decide those.
+//! Tests of claims that wait for claims of other processes. The test's kernel decides those claims
+//! while the first one pauses.
 
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers")]
 #![expect(clippy::indexing_slicing, reason = "a helper of tests may panic")]
