@@ -12,8 +12,10 @@ pub(crate) struct XServer {
 
 impl XServer {
     pub(crate) fn start() -> XServer {
+        // Without `-noreset`, the server starts anew when its last program ends, and refuses a program
+        // that connects in that moment.
         let mut process = Command::new("Xvfb")
-            .args(["-displayfd", "1", "-nolisten", "tcp"])
+            .args(["-displayfd", "1", "-nolisten", "tcp", "-noreset"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
