@@ -71,6 +71,19 @@ impl<'h> Podman<'h> {
         self.host.run("podman", &all)
     }
 
+    /// Removes a pod and its containers.
+    pub fn remove_pod(&self, name: &str) {
+        // conmon may still be in the pod's cgroup, which podman then cannot remove ("device or
+        // resource busy").
+        self.host.wait_for("podman removes the pod", || {
+            let done = self.podman(&["pod", "rm", "-f", "-t", "0", "--ignore", name]);
+            if done.code != 0 {
+                eprintln!("podman pod rm {name}: {done:?}");
+            }
+            done.code == 0
+        });
+    }
+
     /// The options of `podman run` for a container.
     #[must_use]
     pub fn options(&self, spec: &Spec) -> Vec<String> {

@@ -272,9 +272,7 @@ fn podman_plays_a_pod_of_kubernetes() {
     for name in ["played-a", "played-b"] {
         assert_sliced(&podman, name, 6 * GIB);
     }
-    podman
-        .podman(&["pod", "rm", "-f", "-t", "0", "played"])
-        .ok();
+    podman.remove_pod("played");
     podman.remove("played-a");
     assert_nothing_left(&host);
 }
