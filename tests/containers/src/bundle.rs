@@ -86,10 +86,29 @@ impl<'h> Oci<'h> {
         let bundle = Self::bundle(name);
         // The caller waits until every process has closed this output, so the container must not
         // inherit it.
-        self.host.sh(&format!(
+        let done = self.host.sh(&format!(
             "{} run -d -b {bundle} {name} >{bundle}/out 2>&1 </dev/null || {{ code=$?; cat {bundle}/out; exit $code; }}",
             self.binary
-        ))
+        ));
+        self.wait_for_its_program(name);
+        done
+    }
+
+    /// Waits until the container's first process executes the container's program, or has ended. A
+    /// runtime calls a container started before that, and crun then refuses an exec into one with
+    /// a user namespace (its issue 1264).
+    fn wait_for_its_program(&self, name: &str) {
+        let executes_the_runtime = format!(
+            "pid=$({0} state {name} 2>/dev/null | sed -n 's/.*\"pid\": *\\([0-9]*\\).*/\\1/p')
+             case \"$(tr '\\0' ' ' 2>/dev/null </proc/${{pid:-0}}/cmdline)\" in
+             {0}\\ *) exit 0;;
+             esac
+             exit 1",
+            self.binary
+        );
+        self.host.wait_for("the container's program is executed", || {
+            self.host.sh(&executes_the_runtime).code != 0
+        });
     }
 
     /// The configuration of a container.
