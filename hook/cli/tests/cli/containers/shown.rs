@@ -472,7 +472,7 @@ fn a_record_of_an_unknown_shape_is_read_as_far_as_it_is_known() {
 
 #[test]
 fn impossible_numbers_of_a_damaged_ledger_are_not_shown() {
-    let host = Host::new("containers-damaged");
+    let host = Host::new("containers-impossible");
     let one = sleeper();
     host.container("damaged", &one);
     let ledger = host.places().ledger_file("damaged");
