@@ -106,9 +106,10 @@ impl<'h> Oci<'h> {
              exit 1",
             self.binary
         );
-        self.host.wait_for("the container's program is executed", || {
-            self.host.sh(&executes_the_runtime).code != 0
-        });
+        self.host
+            .wait_for("the container's program is executed", || {
+                self.host.sh(&executes_the_runtime).code != 0
+            });
     }
 
     /// The configuration of a container.
