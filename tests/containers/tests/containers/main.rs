@@ -30,6 +30,7 @@ mod nvidia;
 mod pods;
 mod policies;
 mod race;
+mod report;
 mod runtimes;
 mod waits;
 mod ways;

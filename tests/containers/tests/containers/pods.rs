@@ -87,6 +87,32 @@ fn a_kubelet_asks_containerd_for_pods_with_slices() {
     assert_nothing_left(&host);
 }
 
+/// A pod's annotation is also that of its sidecars and of `kubectl debug`.
+#[test]
+fn containers_of_a_pod_that_containerd_gives_no_gpu_take_no_memory_of_one() {
+    if !ready() {
+        return;
+    }
+    let host = Host::new();
+    host.list_with_minors("rtx3090");
+    let cri = containerd(&host);
+    let pod = annotations(&[("gpuslice.io/memory", "20GiB")]);
+    let pod = cri.run_pod("sidecars", &pod).expect("a pod");
+    let ids = ["one", "other"].map(|name| {
+        let id = cri.run_container(&pod, &Spec::new(name), &json!({}));
+        id.expect("two slices of 20 GiB do not fit, and neither counts")
+    });
+    for id in &ids {
+        let record = host.path(&format!("/run/gpuslice/slices/{id}.json"));
+        let record = std::fs::read_to_string(record).expect("its record");
+        let record: Value = serde_json::from_str(&record).expect("JSON");
+        assert_eq!(record["devices"], json!([]), "{record}");
+        cri.remove_container(id);
+    }
+    cri.remove_pod(&pod);
+    assert_nothing_left(&host);
+}
+
 #[test]
 fn a_pod_that_was_written_for_another_system_gets_its_slice() {
     if !ready() {
