@@ -4,6 +4,7 @@ use crate::support::cached::{
     MAPS, MIB, cached, content, dirty, drop_cache, end, folder, gpuslice, json, names, only,
     python, resident,
 };
+use crate::support::terminal::Terminal;
 use crate::support::told;
 use serde_json::Value;
 use std::fs;
@@ -37,6 +38,24 @@ fn what_was_just_written_is_on_the_device_before_it_is_gone() {
     let (said, status) = drop_cache(&[&path], &[]);
     assert_eq!((status, &only(&said)["after"]), (0, &0.into()), "{said}");
     assert_eq!(fs::read(&path).unwrap(), content(9 * MIB));
+}
+
+#[test]
+fn residency_on_a_terminal_counts_the_files_that_it_has_looked_at() {
+    let folder = folder();
+    for number in 0..300 {
+        dirty(&folder.path().join(format!("{number}.safetensors")), 1);
+    }
+    let mut terminal = Terminal::new(24, 100);
+    let errors = terminal.errors();
+    let mut command = gpuslice();
+    command.args(["residency", "--summary"]).arg(folder.path());
+    let shown = terminal.run(command.stderr(errors));
+    let written = String::from_utf8_lossy(&terminal.written);
+    assert!(written.contains("looking at "), "{written}");
+    // The line makes room for the result.
+    assert!(!shown.contains("looking at "), "{shown}");
+    assert!(shown.contains("300 files"), "{shown}");
 }
 
 #[test]

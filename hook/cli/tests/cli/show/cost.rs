@@ -8,9 +8,10 @@ use std::process::Command;
 
 /// Starts slices of three processes that hold memory, in two steps, and prints after each how many
 /// reads a status takes. The kernel counts them; the count of a process that has ended can be read
-/// until its parent has waited for it.
+/// until its parent has waited for it. Then invents the process ids in all ledgers, as a tenant can,
+/// and prints the count again, and the number of processes.
 const COUNTED: &str = r#"
-import os, subprocess, sys
+import mmap, os, subprocess, sys
 gpuslice, state = sys.argv[1:]
 takes = """
 import ctypes, os, sys
@@ -42,10 +43,28 @@ def reads():
     assert child.wait() == 0
     return dict(line.split(": ") for line in lines)["syscr"]
 
+# No other word of a ledger has the value of one of these process ids.
+open("/proc/sys/kernel/ns_last_pid", "w").write("20000")
 for until in (4, 12):
     for number in range(len(slices), until):
         start(number)
     print(reads(), flush=True)
+visible = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+changed = 0
+for folder, _, names in os.walk(state):
+    for name in names:
+        if not name.startswith("ledger"):
+            continue
+        with open(os.path.join(folder, name), "r+b") as ledger, mmap.mmap(ledger.fileno(), 0) as mapped:
+            words = memoryview(mapped).cast("I")
+            for at, word in enumerate(words):
+                if word in visible and word > 20000:
+                    words[at] += 4000000
+                    changed += 1
+            words.release()
+assert changed >= 3 * len(slices), changed
+print(reads())
+print(len(visible), flush=True)
 for child in slices:
     child.stdin.close()
     child.wait()
@@ -73,11 +92,13 @@ fn each_slice_costs_a_bounded_number_of_reads() {
     let (out, err, status) = told(&mut command);
     assert_eq!(status, 0, "{out}{err}");
     let counts: Vec<u64> = out.lines().map(|line| line.parse().unwrap()).collect();
-    let [four, twelve] = counts.as_slice() else {
+    let [four, twelve, invented, processes] = counts.as_slice() else {
         panic!("{out}");
     };
     let each = (twelve - four) / 8;
     assert!(each <= BUDGET, "{each} reads for each slice: {out}");
     // Nothing is read once for each pair of slices or processes.
     assert!(*twelve <= 3 * four, "{out}");
+    // A process that cannot be found is looked for in one list of all processes.
+    assert!(*invented <= twelve + 4 * processes, "{out}");
 }
