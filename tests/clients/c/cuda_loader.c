@@ -108,11 +108,12 @@ static void start(void) {
     memset((void *)device, 1, TENSOR);
 }
 
-#define THREADS 4
+#define MOST_THREADS 64
 
-/* A thread's part of the file. */
+/* A thread's part of the file, which it reads or copies from a mapping. */
 struct range {
     int fd;
+    const unsigned char *place;
     size_t from, to;
     uint64_t sum;
 };
@@ -134,20 +135,34 @@ static void *read_range(void *its) {
     return NULL;
 }
 
-/* Reads the file in several threads, each its own part. */
-static void by_threads(void) {
-    struct range ranges[THREADS];
-    pthread_t threads[THREADS];
+static void *copy_range(void *its) {
+    struct range *range = its;
+    start();
+    for (size_t done = range->from; done < range->to; done += TENSOR)
+        copy(range->place + done, range->to - done < TENSOR ? range->to - done : TENSOR);
+    range->sum = sum;
+    return NULL;
+}
+
+/* Loads the file in several threads, each its own part, by reading or from one mapping. */
+static void by_threads(size_t count, int mapped) {
+    struct range ranges[MOST_THREADS];
+    pthread_t threads[MOST_THREADS];
+    if (count < 1 || count > MOST_THREADS)
+        die("the number of threads");
     int fd = open(model, O_RDONLY);
-    for (size_t number = 0; number < THREADS; number++) {
-        ranges[number] = (struct range){fd, length / THREADS * number, length / THREADS * (number + 1), 0};
-        if (pthread_create(&threads[number], NULL, read_range, &ranges[number]))
+    const unsigned char *place = mapped ? map(model, length, MAP_PRIVATE) : NULL;
+    for (size_t number = 0; number < count; number++) {
+        ranges[number] = (struct range){fd, place, length / count * number, length / count * (number + 1), 0};
+        if (pthread_create(&threads[number], NULL, mapped ? copy_range : read_range, &ranges[number]))
             die("pthread_create");
     }
-    for (size_t number = 0; number < THREADS; number++) {
+    for (size_t number = 0; number < count; number++) {
         pthread_join(threads[number], NULL);
         sum = sum * 31 + ranges[number].sum;
     }
+    if (mapped)
+        munmap((void *)place, length);
     close(fd);
 }
 
@@ -257,8 +272,10 @@ int main(int count, char **words) {
         by_reading(MIB, 0);
     else if (!strcmp(how, "preadv2"))
         by_reading(MIB, 1);
-    else if (!strcmp(how, "threads"))
-        by_threads();
+    else if (!strncmp(how, "threads-", 8))
+        by_threads((size_t)atoi(how + 8), 0);
+    else if (!strncmp(how, "mapped-threads-", 15))
+        by_threads((size_t)atoi(how + 15), 1);
     else if (!strcmp(how, "read-small"))
         by_reading(8192, 0);
     else if (!strcmp(how, "written"))

@@ -313,15 +313,19 @@ static void freopens(void) {
     free(part);
 }
 
-/* Uses descriptor numbers that few programs reach. */
+/* Uses descriptor numbers that few programs reach: above 65536, if the limit of open files can be
+ * raised so far. */
 static void high(void) {
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    int low = open(model, O_RDONLY), fd = fcntl(low, F_DUPFD, 5000), twin = dup3(fd, 9999, O_CLOEXEC);
-    if (twin != 9999)
-        die("no descriptor 9999");
+    struct rlimit limit = {100000, 100000};
+    if (setrlimit(RLIMIT_NOFILE, &limit)) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    int last = (int)limit.rlim_cur - 1;
+    int low = open(model, O_RDONLY), fd = fcntl(low, F_DUPFD, last - 2000), twin = dup3(fd, last, O_CLOEXEC);
+    if (twin != last)
+        die("no descriptor of the highest number");
     close(low);
     close(fd);
     char *part = malloc(MIB);
