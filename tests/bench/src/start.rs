@@ -15,7 +15,8 @@ use std::process::Command;
 pub struct Start {
     /// The system calls of its first thread.
     pub system_calls: u64,
-    /// Page faults that needed no disk.
+    /// Page faults that needed no disk, without those of the fork that it was started by: these
+    /// depend on the test's own process.
     pub page_faults: u64,
 }
 
@@ -26,7 +27,7 @@ impl Start {
     /// If it cannot be started or traced, or if it fails.
     #[must_use]
     pub fn count(command: Command) -> Start {
-        let child = traced(command);
+        let (child, before) = traced(command);
         ptrace::setoptions(child, ptrace::Options::PTRACE_O_TRACESYSGOOD).expect("it is traced");
         let (mut stops, mut signal) = (0u64, None);
         loop {
@@ -40,7 +41,7 @@ impl Start {
                     let system_calls = stops.div_ceil(2);
                     return Start {
                         system_calls,
-                        page_faults,
+                        page_faults: page_faults.saturating_sub(before),
                     };
                 }
             }
@@ -56,7 +57,7 @@ impl Start {
 /// If the program cannot be started or traced, or if it fails.
 #[must_use]
 pub fn instructions(command: Command) -> u64 {
-    let child = traced(command);
+    let (child, _) = traced(command);
     let (mut steps, mut signal) = (0u64, None);
     loop {
         ptrace::step(child, signal.take()).expect("the program goes on");
@@ -71,8 +72,9 @@ pub fn instructions(command: Command) -> u64 {
     }
 }
 
-/// Starts a program that stops at its first instruction, at the same addresses each time.
-fn traced(mut command: Command) -> Pid {
+/// Starts a program that stops at its first instruction, at the same addresses each time. Returns
+/// its process and the page faults until then.
+fn traced(mut command: Command) -> (Pid, u64) {
     // SAFETY: between fork and exec the child makes two system calls, and allocates nothing.
     unsafe {
         command.pre_exec(|| {
@@ -83,9 +85,9 @@ fn traced(mut command: Command) -> Pid {
     #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
     let child = command.spawn().expect("the program starts");
     let child = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-    let (stopped, _) = waited(child);
+    let (stopped, page_faults) = waited(child);
     assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
-    child
+    (child, page_faults)
 }
 
 /// Waits until a program stops or ends. Returns that, and its page faults until then.
