@@ -149,7 +149,11 @@ pub(super) fn asked(mut command: impl FnMut() -> Command) -> Said {
     assert_eq!(err, "", "{text}");
     let (json, _, same) = told(command().arg("--json"));
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&json["schema"], same), (&Value::from(1), status), "{text}");
+    assert_eq!(
+        (&json["schema"], same),
+        (&Value::from(1), status),
+        "{text}{json}"
+    );
     // Each finding says what to do, in one sentence without an end.
     for finding in json["findings"].as_array().unwrap() {
         let (sentence, fix) = (finding["sentence"].as_str(), finding["fix"].as_str());
