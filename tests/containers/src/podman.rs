@@ -75,10 +75,16 @@ impl<'h> Podman<'h> {
     pub fn remove_pod(&self, name: &str) {
         // conmon may still be in the pod's cgroup, which podman then cannot remove ("device or
         // resource busy").
-        self.host.wait_for("podman removes the pod", || {
-            let done = self.podman(&["pod", "rm", "-f", "-t", "0", "--ignore", name]);
-            if done.code != 0 {
-                eprintln!("podman pod rm {name}: {done:?}");
+        self.until_removed(&["pod", "rm", "-f", "-t", "0", "--ignore", name]);
+    }
+
+    /// Repeats a removal until it succeeds.
+    fn until_removed(&self, arguments: &[&str]) {
+        self.host.wait_for("podman removes what it has made", || {
+            let done = self.podman(arguments);
+            // Messages of the hook at poststop, too.
+            if !done.err.is_empty() {
+                eprintln!("podman {arguments:?}: {done:?}");
             }
             done.code == 0
         });
@@ -150,13 +156,6 @@ impl Engine for Podman<'_> {
 
     fn remove(&mut self, id: &str) {
         // podman's own cleanup may be running: conmon starts it when the container ends.
-        self.host.wait_for("podman removes the container", || {
-            let done = self.podman(&["rm", "-f", "-t", "0", "--ignore", id]);
-            // Messages of the hook at poststop.
-            if !done.err.is_empty() {
-                eprintln!("podman rm {id}: {done:?}");
-            }
-            done.code == 0
-        });
+        self.until_removed(&["rm", "-f", "-t", "0", "--ignore", id]);
     }
 }
