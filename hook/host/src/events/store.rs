@@ -25,6 +25,8 @@ pub struct Store {
     folder: PathBuf,
     /// Whether other users may pass through the folder.
     is_public: bool,
+    /// Whether missing folders above the folder are created with it.
+    creates_parents: bool,
     size: u64,
 }
 
@@ -35,6 +37,7 @@ impl Store {
         Store {
             folder: paths.events(),
             is_public: true,
+            creates_parents: true,
             size: SIZE,
         }
     }
@@ -45,7 +48,18 @@ impl Store {
         Store {
             folder,
             is_public: false,
+            creates_parents: true,
             size: SIZE,
+        }
+    }
+
+    /// The same place, of which only the folder itself is created. Who records the end of a run
+    /// uses it: a home that was removed meanwhile stays removed.
+    #[must_use]
+    pub fn without_parents(self) -> Store {
+        Store {
+            creates_parents: false,
+            ..self
         }
     }
 
@@ -61,10 +75,14 @@ impl Store {
     /// The kernel's.
     pub fn make_folder(&self) -> io::Result<()> {
         let mode = if self.is_public { 0o755 } else { 0o700 };
-        DirBuilder::new()
+        let made = DirBuilder::new()
             .mode(mode)
-            .recursive(true)
-            .create(&self.folder)
+            .recursive(self.creates_parents)
+            .create(&self.folder);
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
     }
 
     /// Appends a line.
@@ -203,6 +221,23 @@ mod tests {
         assert_eq!(lines.len(), 4000);
         assert!(lines.iter().all(|line| line.len() == 47));
         assert_eq!(lines.into_iter().collect::<BTreeSet<_>>().len(), 4000);
+    }
+
+    #[test]
+    fn a_removed_folder_is_created_again_and_a_removed_home_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        let store = Store::in_folder(home.join("gpuslice"));
+        store.append("start\n").unwrap();
+        let at_the_end = store.clone().without_parents();
+        fs::remove_dir_all(store.folder()).unwrap();
+        at_the_end.append("end\n").unwrap();
+        at_the_end.make_folder().unwrap();
+        assert_eq!(all(&store), ["end"]);
+        fs::remove_dir_all(&home).unwrap();
+        let error = at_the_end.append("end\n").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(!home.exists());
     }
 
     #[test]

@@ -145,14 +145,16 @@ fn prepare(
         .write_all(text.as_bytes())
 }
 
-/// The place of events that a private folder names.
+/// The place of events that a private folder names. The start of the run has created its parents:
+/// if they are gone, they were removed.
 fn store_of(private: &Path) -> Option<Store> {
     let folder = std::fs::read_link(private.join(run_dir::EVENTS)).ok()?;
     let host = Store::of_host(&HostPaths::default());
-    Some(match folder == host.folder() {
+    let store = match folder == host.folder() {
         true => host,
         false => Store::in_folder(folder),
-    })
+    };
+    Some(store.without_parents())
 }
 
 /// Records that a run was refused before it started.
