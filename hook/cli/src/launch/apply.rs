@@ -252,8 +252,12 @@ fn write_files(
     let path = folder.join(run_dir::SLICE);
     write_private(&path, &slice.to_json())
         .with_context(|| format!("cannot write {}", path.display()))?;
+    private
+        .wait_for_watcher()
+        .context("the run's watcher has ended")?;
     Ok(Some(path))
 }
+
 /// A path that a slice file cannot hold.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is too long, or has a letter that a slice file cannot hold")]

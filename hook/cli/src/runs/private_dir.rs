@@ -73,6 +73,14 @@ impl PrivateDir {
         self.watcher.hold(file)
     }
 
+    /// Waits until the watcher has opened and locked these files.
+    ///
+    /// # Errors
+    /// When the watcher has ended.
+    pub(crate) fn wait_for_watcher(&mut self) -> io::Result<()> {
+        self.watcher.wait()
+    }
+
     /// Names the run's link in the registry, and its cgroup if it has one, to the watcher. The folder
     /// names them too, but the command may remove the folder before the watcher has read it.
     ///

@@ -35,13 +35,13 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::{ForkResult, Pid, dup2_stdout, fork, geteuid, getppid, setsid};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use user::User;
 
@@ -65,7 +65,8 @@ const EXEC: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pid: String,
-    told: Option<ChildStdin>,
+    told: ChildStdin,
+    heard: BufReader<ChildStdout>,
 }
 
 impl Watcher {
@@ -112,10 +113,18 @@ impl Watcher {
         self.pid.parse().ok()
     }
 
+    /// Waits until the watcher has opened and locked the files that it was told of: a program that
+    /// starts later must find them so.
+    ///
+    /// # Errors
+    /// When the watcher has ended.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        self.tell(messages::ANSWER, Path::new(""))?;
+        messages::wait_for_answer(&mut self.heard)
+    }
+
     fn tell(&mut self, what: u8, file: &Path) -> io::Result<()> {
-        let told = self.told.as_mut();
-        let told = told.ok_or_else(|| io::Error::other("the run's watcher accepts no messages"))?;
-        messages::send(told, what, file)
+        messages::send(&mut self.told, what, file)
     }
 }
 
@@ -155,20 +164,22 @@ pub(crate) fn start(folder: &Path, owner: Option<ProcessId>) -> Result<Watcher, 
         .stderr(Stdio::null())
         .spawn()
         .map_err(unable)?;
-    let told = child.stdin.take();
-    // The watcher's first process prints the process id of the second, and exits.
-    let said = child.wait_with_output().map_err(unable)?;
+    let missing = || unable(io::Error::other("it accepts no messages"));
+    let told = child.stdin.take().ok_or_else(missing)?;
+    let mut heard = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+    // The watcher's first process exits. The second prints its process id.
+    let mut line = String::new();
+    heard.read_line(&mut line).map_err(unable)?;
+    let status = child.wait().map_err(unable)?;
     // While the owner lives, the watcher has opened this process, and no later one with its number.
     if owner.is_some_and(|owner| !owner.lives()) {
         return Err(StartError::Watcher(
             "the owner of the slice has ended".into(),
         ));
     }
-    if said.status.success() {
-        return Ok(Watcher {
-            pid: String::from_utf8_lossy(&said.stdout).trim().to_owned(),
-            told,
-        });
+    if let (true, Some(pid)) = (status.success(), line.strip_suffix('\n')) {
+        let pid = pid.to_owned();
+        return Ok(Watcher { pid, told, heard });
     }
     // The watcher's standard error is /dev/null, so it cannot report the cause. Creating the folder
     // here reveals whether the place is the cause. A watcher that was killed may have created it.
@@ -178,7 +189,7 @@ pub(crate) fn start(folder: &Path, owner: Option<ProcessId>) -> Result<Watcher, 
         }
         _ => {
             let _ = fs::remove_dir(folder);
-            let ended = format!("its watcher ended too early ({})", said.status);
+            let ended = format!("its watcher ended too early ({status})");
             Err(StartError::Watcher(ended))
         }
     }
@@ -239,16 +250,15 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     });
     let watched = watched.context("cannot watch the folder")?;
     // SAFETY: this process has one thread.
-    if let ForkResult::Parent { child } = unsafe { fork() }? {
-        let mut stdout = io::stdout();
-        stdout.write_all(child.to_string().as_bytes())?;
-        stdout.flush()?;
+    if let ForkResult::Parent { .. } = unsafe { fork() }? {
         return Ok(exit::SUCCESS);
     }
     setsid()?;
     prctl::set_name(c"gpuslice-tidy")?;
-    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    // A caller that has ended does not read it. Its folder is removed all the same.
+    let _ = messages::write_out(format!("{}\n", std::process::id()).as_bytes());
     let told = messages::serve();
+    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     // Read the links now: the command may remove the folder.
     let link = told.entry.or_else(|| registry::link_of(&args.folder));
     let leaf = told.cgroup.and_then(leaf::of_a_run);

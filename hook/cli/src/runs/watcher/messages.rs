@@ -1,18 +1,21 @@
 //! Messages to a run's watcher, which the caller sends before it executes the command: files to keep
 //! open or to lock, and the run's link and cgroup. The run's folder names these two as well, but the
 //! command may remove the folder before the watcher has read it.
-//! Touches: the pipe to the watcher, which is the watcher's standard input; the files that the
-//! messages name.
+//! Touches: the pipes to and from the watcher, which are the watcher's standard input and output;
+//! the files that the messages name.
 
 use super::pipe;
 use gpuslice_host::slices::tenants;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::dup2_stdin;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The first byte of a message, before a path and a zero byte: keep the file open.
 pub(super) const KEEP: u8 = b'k';
@@ -22,6 +25,14 @@ pub(super) const HOLD: u8 = b'h';
 pub(super) const ENTRY: u8 = b'e';
 /// The path is that of the run's cgroup.
 pub(super) const CGROUP: u8 = b'c';
+/// The path is empty. The watcher answers when it has processed all earlier messages.
+pub(super) const ANSWER: u8 = b'a';
+
+/// The watcher's answer.
+const DONE: &[u8] = b"\n";
+
+/// The time that the watcher gets to answer. It needs much less than a millisecond of a processor.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a message.
 ///
@@ -32,6 +43,29 @@ pub(super) fn send(pipe: &mut impl Write, about: u8, path: &Path) -> io::Result<
     message.extend(path.as_os_str().as_bytes());
     message.push(0);
     pipe::write_all(pipe, &message)
+}
+
+/// Waits for the watcher's answer. If there is none for 10 seconds, the watcher will process the
+/// messages later: programs reach the ledger by its path until then.
+///
+/// # Errors
+/// When the watcher has ended.
+pub(super) fn wait_for_answer(pipe: &mut BufReader<impl Read + AsFd>) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        let left = PATIENCE.saturating_sub(start.elapsed());
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(
+            &mut [PollFd::new(pipe.get_ref().as_fd(), PollFlags::POLLIN)],
+            left,
+        ) {
+            Ok(0) => return Ok(()),
+            Ok(_) => break,
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    pipe.read_exact(&mut [0; DONE.len()])
 }
 
 /// The content of the messages.
@@ -73,10 +107,21 @@ pub(super) fn serve() -> Told {
             }
             ENTRY => told.entry = Some(path.to_owned()),
             CGROUP => told.cgroup = Some(path.to_owned()),
+            // If this fails, the caller has ended, and so do the messages.
+            ANSWER => {
+                let _ = write_out(DONE);
+            }
             _ => {}
         }
     }
     told
+}
+
+/// Writes to the caller of the watcher.
+pub(super) fn write_out(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(bytes)?;
+    out.flush()
 }
 
 /// Keeps a file open as standard input, in place of the previous one.

@@ -1,6 +1,8 @@
 //! The private folder of a run: its permissions, and its removal.
 
 use crate::support::{Home, Installation, eventually, spawn, start, told};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
@@ -69,6 +71,32 @@ fn the_folder_is_gone_even_when_the_command_is_killed() {
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     eventually("removed", || !folder_of(&config).exists());
+}
+
+/// A program that leaves the folder behind at once, for another mount namespace say, must find the
+/// ledger by the watcher. On one processor, a watcher that nobody waits for is late in most runs.
+#[test]
+fn the_watcher_has_the_ledger_open_before_the_command_starts() {
+    on_one_processor();
+    let script = r#"while read -r name value; do
+            case $name in '"ledger":') path=$value ;; '"ledger_descriptor":') kept=$value ;; esac
+        done <"$GPUSLICE_CONFIG"
+        path=${path#?} kept=${kept#?}
+        [ "${path%??}" -ef "${kept%??}" ] || ls -l "${path%??}" "${kept%??}""#;
+    for turn in 0..20 {
+        let said = told(&mut HERE.run(&SLICED, script));
+        assert_eq!(said, (String::new(), String::new(), 0), "run {turn}");
+    }
+}
+
+/// Keeps this thread, and the processes that it starts, on one processor.
+fn on_one_processor() {
+    let this = Pid::from_raw(0);
+    let allowed = sched_getaffinity(this).unwrap();
+    let first = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap());
+    let mut one = CpuSet::new();
+    one.set(first.unwrap()).unwrap();
+    sched_setaffinity(this, &one).unwrap();
 }
 
 #[test]
