@@ -201,13 +201,20 @@ impl Entry {
     }
 
     /// Returns the run's private folder if gpuslice created it. A folder of the user may have such a
-    /// name, so the link that the folder records must be this run's.
+    /// name, so the link that the folder records must be this run's. Only a link that leads to a
+    /// folder of gpuslice is marked as ended: if its folder records no link, the process that was
+    /// removing the folder's files was killed.
     fn private(&self) -> Option<&Path> {
         let name = self.link.file_name()?.to_str()?;
-        let link = self
-            .link
-            .with_file_name(name.strip_prefix(ENDED).unwrap_or(name));
-        let is_made = |private: &&Path| is_ours(private) && link_of(private) == Some(link.clone());
+        let before_its_end = name.strip_prefix(ENDED);
+        let link = self.link.with_file_name(before_its_end.unwrap_or(name));
+        let is_made = |private: &&Path| {
+            is_ours(private)
+                && match link_of(private) {
+                    Some(recorded) => recorded == link,
+                    None => before_its_end.is_some(),
+                }
+        };
         private_folder(&self.file).filter(is_made)
     }
 

@@ -5,7 +5,8 @@ use gpuslice_config::slice::Slice;
 use std::path::{Path, PathBuf};
 
 /// The prefix of every private folder's name. Only folders with this prefix are removed, and only by
-/// their watcher or if they contain the link to their run.
+/// their watcher, or if they contain the link to their run, or if their watcher has marked the run as
+/// ended.
 pub(crate) const PREFIX: &str = "gpuslice-";
 
 /// The slice file.

@@ -31,8 +31,12 @@ fn calls_of_a_run(host: &Host) -> usize {
 const NEEDS_ROOT: &str = "a host of its own needs root";
 
 fn killed_at(host: &Host, at: usize) -> Outcome {
-    let mut once = Once::new(at, Act::Kill);
-    let traced = trace(host.life(Judge::Strictly), EXECS, PATIENCE, &mut once);
+    killed_by(host, &mut Once::new(at, Act::Kill))
+}
+
+/// A run of which this director kills a process.
+fn killed_by(host: &Host, director: &mut dyn Director) -> Outcome {
+    let traced = trace(host.life(Judge::Strictly), EXECS, PATIENCE, director);
     // The killed process was the run's own, or a child that it can do without or has to report.
     let is_expected = ["exit 0", "signal 9", "exit 125"].contains(&&*traced.end);
     right(is_expected && !traced.is_late, || format!("{traced:?}"))?;
@@ -53,6 +57,65 @@ fn a_run_killed_at_any_call_promises_nothing_for_ever() {
     let calls = calls_of_a_run(&host);
     for at in spread(calls, injections(8)) {
         row.inject(format!("call {at} of {calls}"), || killed_at(&host, at));
+    }
+    row.finish();
+}
+
+/// The system calls that remove or rename a file.
+const REMOVALS: [i64; 6] = [
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    libc::SYS_rmdir,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+];
+
+/// Kills the process that makes a removal, before it is made.
+struct AtRemoval {
+    /// The removals that are still let through.
+    left: usize,
+    /// The removals that were seen.
+    seen: usize,
+}
+
+impl AtRemoval {
+    fn after(left: usize) -> AtRemoval {
+        AtRemoval { left, seen: 0 }
+    }
+}
+
+impl Director for AtRemoval {
+    fn call(&mut self, call: &Call) -> Act {
+        if !REMOVALS.contains(&call.number) {
+            return Act::Go;
+        }
+        self.seen += 1;
+        match self.seen > self.left {
+            true => Act::Kill,
+            false => Act::Go,
+        }
+    }
+}
+
+/// A killed removal leaves a file behind that names other files, or a folder whose files are gone.
+#[test]
+fn a_run_killed_at_any_removal_of_a_file_leaves_nothing() {
+    const NAME: &str = "sigkill-removal";
+    const TITLE: &str = "SIGKILL at every removal of a file by gpuslice run and its watcher";
+    if !is_root() {
+        return not_run(NAME, TITLE, NEEDS_ROOT);
+    }
+    let mut row = Row::new(NAME, TITLE);
+    let host = Host::new();
+    let mut counter = AtRemoval::after(usize::MAX);
+    let traced = trace(host.life(Judge::Strictly), EXECS, PATIENCE, &mut counter);
+    assert_eq!(traced.end, "exit 0", "{traced:?}");
+    host.is_clean().expect("a clean host");
+    for left in 0..counter.seen {
+        row.inject(format!("removal {left} of {}", counter.seen), || {
+            killed_by(&host, &mut AtRemoval::after(left))
+        });
     }
     row.finish();
 }
