@@ -154,6 +154,15 @@ pub(crate) fn update(
     path: &Path,
     change: impl FnOnce(&mut HeadroomsByName),
 ) -> Result<(), HeadroomError> {
+    make_folder(path).map_err(failed("lock", path))?;
+    update_existing(path, change)
+}
+
+/// Changes the stored headroom, if its folder exists.
+fn update_existing(
+    path: &Path,
+    change: impl FnOnce(&mut HeadroomsByName),
+) -> Result<(), HeadroomError> {
     let _lock = lock(path).map_err(failed("lock", path))?;
     let mut learned = read(path)?;
     let before = learned.clone();
@@ -183,12 +192,12 @@ fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> HeadroomErro
     }
 }
 
-fn lock(path: &Path) -> io::Result<File> {
+fn make_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
-    DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(folder)?;
+    DirBuilder::new().mode(0o700).recursive(true).create(folder)
+}
+
+fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -227,11 +236,14 @@ fn replace(path: &Path, learned: &HeadroomsByName) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks a run so that headroom is learned from it when it ends.
+/// Marks a run so that headroom is learned from it when it ends. The folder of the stored headroom is
+/// created now: at the end of the run it would create a home again that was removed meanwhile.
 ///
 /// # Errors
 /// When the private folder cannot be written to.
 pub(crate) fn remember(private: &Path, place: &Path) -> io::Result<()> {
+    // No run fails because its headroom cannot be stored: `gpuslice headroom` gives the reason.
+    let _ = make_folder(place);
     symlink(place, private.join(run_dir::HEADROOM))
 }
 
@@ -255,7 +267,7 @@ pub(crate) fn learn(private: &Path) -> Result<(), HeadroomError> {
     if shortfalls.is_empty() {
         return Ok(());
     }
-    update(&place, |learned| {
+    update_existing(&place, |learned| {
         let known = learned.entry(slice.name.as_str().to_owned()).or_default();
         for (device, headroom) in shortfalls {
             let known = known.entry(device).or_default();

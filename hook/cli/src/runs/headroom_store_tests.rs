@@ -182,6 +182,21 @@ fn a_run_without_a_name_teaches_nothing() {
     assert!(!path.exists());
 }
 
+#[test]
+fn a_home_that_is_removed_during_a_run_stays_removed() {
+    let (home, path) = place();
+    let run = tempfile::tempdir().unwrap();
+    remember(run.path(), &path).unwrap();
+    update_existing(&path, |_| ()).unwrap();
+    assert!(path.parent().unwrap().exists());
+    home.close().unwrap();
+    let failure = update_existing(&path, |_| ()).unwrap_err();
+    let missing = format!("cannot lock {}, ", path.display());
+    let failure = format!("{:#}", anyhow::Error::new(failure));
+    assert!(failure.starts_with(&missing), "{failure}");
+    assert!(!path.parent().unwrap().exists());
+}
+
 proptest! {
     #[test]
     fn whatever_the_file_holds_reading_it_ends(text in prop::collection::vec(any::<u8>(), 0..200)) {
