@@ -29,14 +29,16 @@ static HERE: LazyLock<Installation> = LazyLock::new(|| {
 /// Allocates device memory in steps, and holds it until its standard input ends: the bytes of a step,
 /// the number of steps, the seconds between two. With `later` it first waits for a line.
 const TAKES: &str = r#"
-import ctypes, signal, sys, time
+import ctypes, os, signal, sys, time
+# One call for a line: two programs may write to one pipe, and `print` may write the end of a line alone.
+say = lambda word: os.write(1, word.encode() + b"\n")
 cuda = ctypes.CDLL("libcuda.so.1")
 context, place = ctypes.c_void_p(), ctypes.c_void_p()
 step, steps, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 if "stubborn" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "later" in sys.argv:
-    print("holds", flush=True)
+    say("holds")
     sys.stdin.readline()
 assert cuda.cuInit(0) == 0
 assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
@@ -44,7 +46,7 @@ for turn in range(steps):
     if cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(step)):
         break
     time.sleep(pause)
-print("holds", flush=True)
+say("holds")
 sys.stdin.read()
 "#;
 
