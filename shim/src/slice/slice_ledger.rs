@@ -53,7 +53,12 @@ impl SliceLedger {
         let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
             Some(path) if !path.is_empty() => path,
             _ if mounted => paths::MOUNTED_LEDGER,
-            _ => return opened,
+            _ => {
+                if slice.enforce && slice.limits_something() {
+                    say_unnamed();
+                }
+                return opened;
+            }
         };
         let descriptor = slice.ledger_descriptor.as_ref();
         let file = Named {
@@ -169,6 +174,14 @@ impl Named {
         ];
         counters::LEDGER.warn(&line);
     }
+}
+
+/// Logs that the limit of a slice file without a ledger is only shown.
+#[cold]
+fn say_unnamed() {
+    counters::LEDGER.warn_text(
+        "the slice file names no ledger: its limit is shown, but nothing is counted or refused (start the program with gpuslice run --config FILE)",
+    );
 }
 
 /// Logs that the ledger was overwritten while it was in use.

@@ -85,13 +85,20 @@ pub(super) fn unusable(path: &CStr, why: &[u8]) {
         "; GPU memory is refused until it can be opened"
     } else if is_mounted(path) {
         "; GPU memory is refused (start the container again)"
+    } else if path == paths::SLICE {
+        "; GPU memory is refused (start the program in a slice again)"
     } else {
         "; GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"
     };
+    let (kind, verb) = match path {
+        path if path == paths::CONFIG => ("", " "),
+        path if path == paths::SLICE => ("the slice in ", ": "),
+        _ => ("slice file ", ": "),
+    };
     let line = [
-        Str("slice file "),
+        Str(kind),
         Raw(path.to_bytes()),
-        Str(": "),
+        Str(verb),
         Raw(why),
         Str(follows),
     ];

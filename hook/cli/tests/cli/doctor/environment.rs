@@ -63,8 +63,19 @@ fn a_child_that_uses_the_gpu_without_ld_preload_breaks_the_slice() {
 }
 
 #[test]
-fn a_child_without_the_name_of_the_slice_file_is_refused_all_memory() {
+fn a_child_without_the_name_of_the_slice_file_keeps_the_slice_as_it_was() {
+    let bench = Bench::new();
     let script = "env -u GPUSLICE_CONFIG /bin/sleep 1000 & echo $!; wait";
+    let running = bench.script(&[], script, "sleep");
+    let said = bench.about(&running);
+    said.is_warned_of("slice-variable-lost");
+    let follows = "the slice as it was at the start stays in force";
+    assert!(said.text.contains(follows), "{}", said.text);
+}
+
+#[test]
+fn a_child_without_the_name_of_the_slice_file_and_without_a_slice_is_refused_all_memory() {
+    let script = "env -u GPUSLICE_CONFIG GPUSLICE_SLICE=? /bin/sleep 1000 & echo $!; wait";
     let (_bench, _running, said) = broken(script, "sleep", "slice-variable-lost");
     assert!(
         said.text.contains("all GPU memory is refused"),

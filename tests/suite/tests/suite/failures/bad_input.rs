@@ -26,8 +26,16 @@ nvml GPU-3090aaaa-1111-4222-8333-444455550000 v2 total=25438126080 reserved=0 fr
 ";
 
 /// The messages of the log, without the prefix of each line and without the path of this test's
-/// folder.
+/// folder. Most slices of these tests have no ledger, and the line that says so is left out.
 fn log_of(file: &Path) -> Vec<String> {
+    let mut lines = whole_log_of(file);
+    lines.retain(|line| !line.contains(NO_LEDGER));
+    lines
+}
+
+const NO_LEDGER: &str = "names no ledger: its limit is shown, but nothing is counted or refused";
+
+fn whole_log_of(file: &Path) -> Vec<String> {
     let folder = format!("{}/", file.parent().unwrap().display());
     let text = fs::read_to_string(file)
         .unwrap_or_default()
@@ -82,6 +90,33 @@ fn is_refused(name: &str, make: impl Fn(&Path)) {
             && log[0].contains("GPU memory is refused (repair the file, or unset GPUSLICE_CONFIG)"),
         "{name}: one warning that names the file was expected: {log:?}"
     );
+}
+
+#[test]
+fn a_slice_file_of_a_program_preloaded_by_hand_that_names_no_ledger_says_what_it_does_not_do() {
+    for (keys, lines) in [("", 1), (",\"enforce\":false", 0)] {
+        let machine = Machine::new("rtx3090");
+        let (file, log) = (
+            machine.folder().join("slice.json"),
+            machine.folder().join("log"),
+        );
+        fs::write(
+            &file,
+            format!("{{\"version\":1,\"memory\":8589934592{keys}}}"),
+        )
+        .unwrap();
+        let run = machine
+            .place(Run::new(linked_cuda()))
+            .with_shim()
+            .slice(&file);
+        let run = run
+            .env("GPUSLICE_LOG", "warn")
+            .env("GPUSLICE_LOG_FILE", &log);
+        assert_eq!(run.answer().end, "exit 0");
+        let said = whole_log_of(&log);
+        assert_eq!(said.len(), lines, "{said:?}");
+        assert!(said.iter().all(|line| line.contains(NO_LEDGER)), "{said:?}");
+    }
 }
 
 #[test]

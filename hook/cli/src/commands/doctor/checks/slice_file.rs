@@ -12,13 +12,16 @@ use std::io::{self, ErrorKind};
 pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
     let (slice, who) = (case.slice, case.who());
     match &slice.written {
-        Err(FileFault::Unnamed) => found.push(Finding::new(
-            Code::SliceVariableLost,
-            format!(
-                "GPUSLICE_CONFIG of {who} is not set, although GPUSLICE_SLICE is, so all GPU memory \
-                 is refused"
-            ),
-        )),
+        Err(FileFault::Unnamed) => {
+            let sentence = format!(
+                "GPUSLICE_CONFIG of {who} is not set, although GPUSLICE_SLICE is, so {}",
+                follows(case)
+            );
+            found.push(graded(
+                case,
+                Finding::new(Code::SliceVariableLost, sentence),
+            ));
+        }
         Err(FileFault::Read(error)) => found.extend(unread(case, error)),
         Err(FileFault::Invalid(fault)) => {
             let sentence = format!(
