@@ -1,7 +1,7 @@
 //! Decides whether an allocation is granted.
 //! Touches: its arguments.
-//! Law: an allocation up to `view`'s free is granted, and one byte more is refused. Headroom lowers
-//! the memory that is shown, not the memory that is granted.
+//! Law: an allocation is granted up to the free memory that `view` returns for the slice without its
+//! headroom, and one byte more is refused. Headroom lowers only the memory that is shown.
 
 use crate::answer::view::{Facts, Host, view};
 use crate::slice::DeviceSlice;

@@ -82,7 +82,7 @@ impl From<Foreign> for LedgerError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoSlot {
     /// Every slot has a living owner, or another process has locked it.
-    #[error("all of its {0} places are taken or locked")]
+    #[error("all of its {0} slots are taken or locked")]
     Full(u32),
     /// The file cannot be opened, so there is nothing to lock.
     #[error("it cannot be opened again: {0}")]

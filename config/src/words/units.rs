@@ -110,11 +110,11 @@ pub enum ParseBytesError {
     #[error("not a size: unknown unit (use KiB, MiB, GiB or TiB, for example 12GiB)")]
     Unit,
     /// The size is zero.
-    #[error("a size of zero holds nothing (try 12GiB)")]
+    #[error("a size must not be zero (try 12GiB)")]
     Zero,
     /// The size is less than 1 MiB, probably because its unit is missing.
     #[error(
-        "less than 1 MiB, in which nothing can live (a number without a unit counts bytes: try 12GiB)"
+        "less than 1 MiB, too little for any program (a number without a unit counts bytes: try 12GiB)"
     )]
     Small,
     /// The size does not fit 64 bits.

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 /// When the driver cannot start: no credentials, or no socket.
 pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     names::subdomain("node name", &settings.node_name)
-        .context("--node-name (or NODE_NAME) names this node")?;
+        .context("this node's name is not valid (set --node-name or NODE_NAME)")?;
     let settings = Arc::new(settings);
     let folder = settings.folder();
     let made = files::folder(&folder, 0o750);

@@ -329,9 +329,9 @@ impl Account {
                 Size(bytes),
                 on,
                 number,
-                Str(": "),
+                Str(": the slice uses "),
                 SizeBeside(used, memory),
-                Str(" held of "),
+                Str(", its limit is "),
                 SizeBeside(memory, used),
             ];
             counters::REFUSED.warn(&line);

@@ -58,10 +58,10 @@ impl ContextGrowth {
             ContextGrowth::By(size) => size,
             ContextGrowth::Unlikely { difference, usual } => {
                 let line = [
-                    Str("memory in use grew with a context by "),
+                    Str("memory in use grew by "),
                     Size(Bytes::new(difference)),
                     Str(
-                        ", too few or too many for a context (another program may have allocated); counted as ",
+                        " when a context was created, which is not plausible (another program may have allocated); the context counts as ",
                     ),
                     Size(Bytes::new(usual)),
                 ];

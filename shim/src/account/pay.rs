@@ -35,9 +35,9 @@ impl Account {
     /// Allocates memory if there is room for it. `allocate` is the driver's function, with the
     /// caller's own arguments. `record` is called when it has succeeded, and records the memory.
     ///
-    /// If there is no room even after a trim, the program gets "out of memory" and the driver is not
-    /// called. The driver is called only if it would not accept the arguments (`is_valid`), for its
-    /// own error. `undo` frees memory that it has allocated after all.
+    /// If there is no room even after a trim, the program gets "out of memory" without a call of the
+    /// driver. If the arguments are not valid (`is_valid`), the driver is called instead, so that the
+    /// program gets the driver's own error; `undo` frees memory that it has allocated after all.
     #[inline(always)]
     pub(crate) fn pay<V, A, R, U>(
         &self,

@@ -34,7 +34,7 @@ for pair in older-with-built built-with-older; do
     warned=$($command run --sim rtx3090 --memory 8GiB -- true 2>&1)
     case $other in
     "$(series "${ours#gpuslice }")".*) is "$pair, the same series" "" "$warned" ;;
-    *) [ "${warned#*"is of gpuslice $other, and this command of ${ours#gpuslice }"}" != "$warned" ] || fail "$pair: no word of $other: $warned" ;;
+    *) [ "${warned#*"is from gpuslice $other, and this command from ${ours#gpuslice }"}" != "$warned" ] || fail "$pair: no word of $other: $warned" ;;
     esac
     # Counted and refused: an allocation of 7 GiB beside 1 GiB in 8 GiB.
     said=$(echo child | $command run --sim rtx3090 --memory 8GiB -- python3 /packages/tests/guest/hold.py)

@@ -231,8 +231,8 @@ impl Plan {
         understood(self).map_err(|misfit| unfit(&misfit))?;
         if let Some(release) = stated.other_release() {
             self.warnings.push(format!(
-                "{} is of gpuslice {release}, and this command of {RELEASE}: it understands this \
-                 slice, but install both from one package",
+                "{} is from gpuslice {release}, and this command from {RELEASE}: the library \
+                 understands this slice, but install both from one package",
                 library.display()
             ));
         }

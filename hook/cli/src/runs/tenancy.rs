@@ -2,7 +2,7 @@
 //! slices, and records them.
 //! Touches: the folder of tenants and the lock on it; for root, the hook's lock; the registry.
 //! Law: the slices of a card never add up to more than the driver's total, unless --overcommit is
-//! given.
+//! given. LIMITS.md ("Admission") lists the exceptions.
 //!
 //! The tenants of a machine are recorded in `/run/gpuslice/tenants` if root has created that
 //! folder, and otherwise in a folder of this user's. A simulated machine has a folder of its own.

@@ -96,7 +96,8 @@ impl Folders {
             .collect()
     }
 
-    /// Locks the folders. If a lock is held too long by another process, the run starts without it.
+    /// Locks the first folder that can be opened. If another process holds the lock for too long, the
+    /// run starts without it.
     pub(super) fn lock(&self) -> Lock<'static> {
         let hooks = match geteuid().is_root() && !self.is_simulated() {
             // `Registry::lock` also creates the machine's folders.

@@ -131,8 +131,8 @@ pub struct SliceOptions {
     #[arg(long, value_name = "WHAT=AMOUNT", requires = "limit", help_heading = UNIFIED)]
     pub threshold: Vec<Threshold>,
 
-    /// How /proc/meminfo shows the slice: by the preloaded library, or by a mounted file, which static,
-    /// musl and Go programs read, too. Requires root [default: preload]
+    /// How /proc/meminfo shows the slice: preload, by the library; or mount, by a mounted file, which
+    /// static, musl and Go programs read, too, and which requires root [default: preload]
     #[arg(
         long,
         value_name = "preload|mount",
@@ -272,7 +272,7 @@ pub(crate) fn limit(text: &str) -> Result<Bytes, String> {
     if limit >= Bytes::mib(1) {
         return Ok(limit);
     }
-    // Below this number, a size without a unit is taken to mean GiB.
+    // Below this number, the error suggests GiB.
     const MOST_GIB: Bytes = Bytes::new(1 << 10);
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("{limit} is too little for any program (try 12GiB)"));

@@ -30,14 +30,16 @@ pub enum Misfit {
     )]
     Unstated,
     /// The library reads older slice files only.
-    #[error("is of gpuslice {0}, which does not read the slice files of gpuslice {RELEASE}: {FIX}")]
+    #[error(
+        "is from gpuslice {0}, which does not read the slice files of gpuslice {RELEASE}: {FIX}"
+    )]
     SliceFile(String),
     /// The library's ledgers have another layout.
-    #[error("is of gpuslice {0}, which does not read the ledgers of gpuslice {RELEASE}: {FIX}")]
+    #[error("is from gpuslice {0}, which does not read the ledgers of gpuslice {RELEASE}: {FIX}")]
     Ledger(String),
     /// The library does not know a key or a word of the slice file.
     #[error(
-        "is of gpuslice {release}, which does not understand \"{term}\" in a slice file of gpuslice \
+        "is from gpuslice {release}, which does not understand \"{term}\" in a slice file of gpuslice \
          {RELEASE}: {FIX}"
     )]
     Term {
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(older("version\ntotal\ntotal=slice\ntotal=device\n"), Ok(()));
         let refused = older("version\ntotal\ntotal=slice\n").unwrap_err();
         let message = format!(
-            "is of gpuslice 0.0.1, which does not understand \"total=device\" in a slice file of \
+            "is from gpuslice 0.0.1, which does not understand \"total=device\" in a slice file of \
              gpuslice {RELEASE}: install both from one package"
         );
         assert_eq!(refused.to_string(), message);

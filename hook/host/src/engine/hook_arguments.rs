@@ -45,7 +45,7 @@ pub enum SizeError {
     #[error("{0}")]
     Option(String),
     /// The name of a slice is not usable, or a second one.
-    #[error("--slice {0:?} is not the one name of a slice (letters, digits, and _ . + -)")]
+    #[error("--slice {0:?} is a second name, or not a name (letters, digits, and _ . + -)")]
     Name(String),
     /// A slice is described that has no size.
     #[error("the options of a slice need its size (add {MEMORY})")]

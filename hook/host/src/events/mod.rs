@@ -33,7 +33,7 @@ pub enum EventKind {
     Resize,
     /// A program or a container runs without the slice that it should have.
     Escape,
-    /// The host was short of memory, and a slice was made to release some.
+    /// The host was short of memory: the guard reports it, sent a signal, or would have sent one.
     Guard,
     /// An event of a later version.
     #[default]

@@ -114,8 +114,9 @@ pub enum AdmissionError {
     },
     /// The host's memory is already promised.
     #[error(
-        "this host has {available} available; without its reserve of {reserve} and unused promises of \
-         {promised}, {left} is left, but {asked} is requested; of the promises, {holders}"
+        "a slice of {asked} does not fit on this host, which can promise {left}: {available} is \
+         available, {reserve} of it stays the host's, {promised} is promised and not used yet \
+         ({holders})"
     )]
     Host {
         /// `MemAvailable`.

@@ -215,9 +215,9 @@ fn unified_memory_is_admitted_by_what_the_host_has_now() {
     let refused = fits(Bytes::gib(53)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "this host has 100.00 GiB available; without its reserve of 8.00 GiB and unused promises of \
-         40.00 GiB, 52.00 GiB is left, but 53.00 GiB is requested; of the promises, held by team/a \
-         40.00 GiB"
+        "a slice of 53.00 GiB does not fit on this host, which can promise 52.00 GiB: 100.00 GiB is \
+         available, 8.00 GiB of it stays the host's, 40.00 GiB is promised and not used yet (held by \
+         team/a 40.00 GiB)"
     );
     // Memory that a neighbour has spent does not count twice: MemAvailable already excludes it.
     let spent = host(Bytes::gib(60), &[("team/a", Bytes::ZERO)]);

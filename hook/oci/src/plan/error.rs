@@ -44,8 +44,8 @@ pub enum PlanError {
     NotForSlices(String),
     /// The request names GPUs of which the container is given none.
     #[error(
-        "the request names GPU {named}, but the container is given {given}: name a GPU that it is \
-         given, or none ({}memory)",
+        "the request names GPU {named}, but the container is given {given}: name one of these, or \
+         limit all of them ({}memory)",
         annotations::PREFIX
     )]
     NotGiven {
@@ -92,7 +92,7 @@ pub enum PlanError {
     Fence(String),
     /// The container asks for the driver, and the policy for the library.
     #[error(
-        "{}fence: driver is not possible: this host's policy has the library hold all limits",
+        "{}fence: driver is not allowed: this host's policy has fence = \"preload\"",
         annotations::PREFIX
     )]
     NoDriverFence,

@@ -91,7 +91,7 @@ impl Candidate<'_> {
                 record.named.as_deref().unwrap_or_default()
             ),
             Some(record) if !may_join(record, plan) && plan.named.is_some() => bail!(
-                "slice {} is used by {} alone: it is in another namespace, or the driver holds its limit",
+                "slice {} is used by {} alone, which is in another namespace, or whose limit the driver holds",
                 plan.named.as_deref().unwrap_or_default(),
                 record.name
             ),

@@ -43,8 +43,8 @@ const DENY: &str = "deny-unannotated = true";
 fn a_size_for_a_gpu_that_the_container_is_not_given_is_refused() {
     assert_eq!(
         given(&[0], "").refused(&[ONE]),
-        "the request names GPU 1, but the container is given GPU 0: name a GPU that it is given, or \
-         none (gpuslice.io/memory)"
+        "the request names GPU 1, but the container is given GPU 0: name one of these, or limit all of \
+         them (gpuslice.io/memory)"
     );
     let plan = given(&[1], "").plan(&[ONE]);
     assert_eq!(budgets(&plan), [("GPU-2".to_owned(), Bytes::gib(2))]);

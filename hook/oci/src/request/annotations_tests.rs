@@ -119,7 +119,7 @@ fn what_is_not_understood_is_refused_by_its_name() {
             &[("memory", "12Q")],
             "annotation gpuslice.io/memory: \"12Q\": not a size: unknown unit",
         ),
-        (&[("memory", "0")], "a size of zero"),
+        (&[("memory", "0")], "a size must not be zero"),
         (&[("memory", "8")], "a number without a unit counts bytes"),
         (
             &[("memory.00", "8GiB")],

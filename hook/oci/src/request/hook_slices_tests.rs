@@ -182,11 +182,11 @@ fn a_malformed_hook_is_refused_by_its_option() {
         ("--total device", "the options of a slice need its size"),
         (
             "--slice ../x --memory 1GiB",
-            "--slice \"../x\" is not the one name",
+            "--slice \"../x\" is a second name, or not a name",
         ),
         (
             "--slice a --slice b --memory 1GiB",
-            "--slice \"b\" is not the one name",
+            "--slice \"b\" is a second name, or not a name",
         ),
         ("--memory 1GiB --memory 2GiB", "1.00 GiB and 2.00 GiB"),
         (

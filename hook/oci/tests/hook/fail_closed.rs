@@ -297,7 +297,7 @@ fn a_library_of_another_release_that_understands_the_slice_is_reported() {
     let container = host.container("c1");
     let said = container.hook(&["createRuntime"]);
     assert!(said.status.success(), "{said:?}");
-    let line = format!("libgpuslice.so is of gpuslice {other}, this hook of {ours}");
+    let line = format!("libgpuslice.so is from gpuslice {other}, this hook from {ours}");
     assert!(
         String::from_utf8_lossy(&said.stderr).contains(&line),
         "{said:?}"

@@ -183,7 +183,7 @@ fn on_unified_memory_the_promise_of_a_container_has_the_new_size() {
     // holds 10 more.
     let (_, err, status) = resize(&host, &["one", "73GiB"]);
     assert!(
-        err.contains("72.00 GiB is left, but 73.00 GiB is requested"),
+        err.contains("a slice of 73.00 GiB does not fit on this host, which can promise 72.00 GiB"),
         "{err}"
     );
     assert_eq!(status, 1);

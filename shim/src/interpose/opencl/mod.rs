@@ -96,7 +96,7 @@ pub(super) fn of_driver(handle: *mut c_void, name: &CStr, dlsym: Dlsym) -> Optio
     };
     if opencl::claim(&object) == Claimed::Another {
         counters::COPIES.warn_text(
-            "two OpenCL drivers of NVIDIA's are loaded: the second one is not limited, and hidden",
+            "a second OpenCL driver of NVIDIA's is loaded: it is hidden where the limit is enforced, and not counted elsewhere (load only one)",
         );
         return Some(match slice.enforces() {
             true => null_mut(),

@@ -112,12 +112,12 @@ codes! {
         "stop the slice's programs, and start the slice again";
     LedgerVersion = "ledger-version", Error, "its ledger has another version",
         "start the slice again with the installed gpuslice";
-    LedgerFull = "ledger-full", Warning, "its ledger had no free place",
-        "run fewer processes in the slice: a ledger has 512 places for each device";
+    LedgerFull = "ledger-full", Warning, "its ledger had no free slot",
+        "run fewer processes in the slice: a ledger has 512 slots for each device";
 
     // Why a process cannot use files that are in order.
     Seccomp = "seccomp-filter", Error, "its seccomp filter stops the library",
-        "let the filter allow getpid, gettid, fstat, fstatfs, fcntl and clock_gettime";
+        "let the filter allow getpid, gettid, fstat, fstatfs, fcntl, clock_gettime, madvise and get_robust_list (on unified memory also pwrite64 and getdents64)";
     OpenFiles = "too-many-open-files", Error, "it has no free file descriptor",
         "raise the limit of open files (ulimit -n, LimitNOFILE=), and start the program again";
     AddressSpace = "address-space-limit", Error, "its address space is limited",

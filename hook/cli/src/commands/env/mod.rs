@@ -46,8 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "shell|slurm|json", hide_possible_values = true)]
     pub format: Option<Format>,
 
-    /// The process whose end ends the slice [default: the shell that calls; with --format slurm, the
-    /// slurmstepd above]
+    /// The process that owns the slice: the slice ends with it [default: the calling shell; with
+    /// --format slurm, the slurmstepd above it]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub owner: Option<i32>,
 

@@ -46,8 +46,11 @@ start              a run or a container started in a slice
 end                it ended; the peak is sampled once a second, and containers have none
 refusal            allocations of a run were refused; many refusals share a line, with their
                    count so far
-admission-refusal  a run or a container was refused, because its slice does not fit
-escape             a container started without its slice, or a run that its slice may not limit
+admission-refusal  a run was refused, because its slice does not fit; or a container, for any reason
+resize             the size of a slice was changed
+escape             a container started without its slice, or a run that its slice may not limit; or
+                   the guard found a process that holds memory which its slice does not count
+guard              the host ran short of memory: the guard reports it, sent a signal, or would have
 
 Times are local; in JSON they are UTC. JSON: schema, time, event, slice, pid, user, container, pod
 [namespace, name, uid, container], simulated, device, bytes (the largest shortfall of a refused

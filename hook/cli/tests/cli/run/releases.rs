@@ -56,8 +56,8 @@ fn a_library_of_another_release_that_understands_the_slice_is_named() {
         let (from, to) = (stated(OURS, "version"), stated(&other, "version"));
         let library = installed(place.path(), &from, &to);
         let warning = format!(
-            "gpuslice: warning: {} is of gpuslice {other}, and this command of {OURS}: it \
-             understands this slice, but install both from one package\n",
+            "gpuslice: warning: {} is from gpuslice {other}, and this command from {OURS}: the \
+             library understands this slice, but install both from one package\n",
             library.display()
         );
         let seen = run(&library, &["--memory=8GiB"]);
@@ -86,7 +86,7 @@ fn an_older_library_that_does_not_know_a_key_stops_the_run() {
     let place = tempfile::tempdir().unwrap();
     let library = installed(place.path(), b"\nledger_id\n", b"\nledger_ix\n");
     let refusal = format!(
-        "gpuslice: {} is of gpuslice {OURS}, which does not understand \"ledger_id\" in a slice \
+        "gpuslice: {} is from gpuslice {OURS}, which does not understand \"ledger_id\" in a slice \
          file of gpuslice {OURS}: install both from one package\n",
         library.display()
     );
@@ -118,7 +118,7 @@ fn a_library_of_other_ledgers_or_without_a_release_stops_the_run() {
         (
             begins(of_ours),
             begins(of_ours + 1),
-            format!("is of gpuslice {OURS}, which does not read the ledgers of gpuslice {OURS}"),
+            format!("is from gpuslice {OURS}, which does not read the ledgers of gpuslice {OURS}"),
         ),
         (
             b"\0.gpuslice\0".to_vec(),

@@ -150,7 +150,7 @@ fn check_fails_where_no_process_can_lock_a_place_in_the_ledger() {
     let (out, err, status) = run.check(&[]);
     assert_eq!((err.as_str(), status), ("", 1), "{out}");
     let why = format!(
-        "INCONSISTENT: the ledger {} cannot be used: all of its 512 places are taken or locked; ",
+        "INCONSISTENT: the ledger {} cannot be used: all of its 512 slots are taken or locked; ",
         run.ledger()
     );
     assert!(unwrapped(&out).starts_with(&why), "{out}");

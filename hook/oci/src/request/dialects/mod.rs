@@ -87,8 +87,8 @@ pub enum DialectError {
     },
     /// HAMi's scheduler has given the pod's containers different shares.
     #[error(
-        "{0} gives the containers of this pod different shares, and no CUDA_DEVICE_MEMORY_LIMIT_0 says \
-         which one is of this container"
+        "{0} gives the containers of this pod different shares, and this one has no \
+         CUDA_DEVICE_MEMORY_LIMIT_0, which tells them apart"
     )]
     WhichShare(&'static str),
 }

@@ -123,7 +123,8 @@ impl Run<'_> {
             self.on.by_host(error)
         })?;
         if let Some(release) = stated.other_release() {
-            let line = format!("libgpuslice.so is of gpuslice {release}, this hook of {RELEASE}");
+            let line =
+                format!("libgpuslice.so is from gpuslice {release}, this hook from {RELEASE}");
             self.report.logged.push(line);
         }
         Ok(())

@@ -137,11 +137,11 @@ fn a_malformed_argument_starts_no_container() {
         ),
         (
             &["--slice", "a/b", "--memory", &memory],
-            "--slice \"a/b\" is not the one name of a slice",
+            "--slice \"a/b\" is a second name, or not a name",
         ),
         (
             &["--memory", "1GiB", "--slice", "a", "--slice", "b"],
-            "--slice \"b\" is not the one name",
+            "--slice \"b\" is a second name",
         ),
         (
             &["--memory", "0=1GiB"],

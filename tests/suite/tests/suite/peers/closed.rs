@@ -219,7 +219,7 @@ fn a_full_table_does_not_lift_the_limit() {
     assert_eq!(late.code("start 0"), OUT_OF_MEMORY);
     assert_eq!(slice.held(), before);
     let said = fs::read_to_string(&log).unwrap();
-    assert!(said.contains("all of its 512 places are taken"), "{said}");
+    assert!(said.contains("all of its 512 slots are taken"), "{said}");
     assert_eq!(late.nvml()[0], 0, "the refused process sees no free memory");
     assert!(crowd[0].free() > 0, "counted processes go on");
     crowd.remove(0).kill();

@@ -84,7 +84,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Vec<Finding>) {
         Ok(contents) => {
             if contents.uncounted > 0 {
                 let sentence = format!(
-                    "the ledger {} had no free place for {} requests, which were refused",
+                    "the ledger {} had no free slot for {} requests, which were refused",
                     escaped_path(&path),
                     contents.uncounted
                 );
