@@ -70,10 +70,7 @@ fn a_driver_that_gives_out_private_addresses_is_answered_for_all_the_same() {
     let bench = Bench::sliced("rtx3090", EIGHT);
     let program = gpuslice_probes::compile("cuda_memory", gpuslice_probes::Linked::All(12));
     let run = bench.run(&program).arg("procaddress").with_shim();
-    let run = run
-        .env("GPUSLICE_SIM_FAULTS", "procaddress-private")
-        .env("GPUSLICE_LOG", "warn");
-    let said = run.answer().clean();
+    let said = gpuslice_probes::said(run.env("GPUSLICE_SIM_FAULTS", "procaddress-private"));
     let free = SLICE - CONTEXT;
     assert!(
         said.starts_with(&format!("cuMemGetInfo_v2 0 total={SLICE} free={free}\n")),
