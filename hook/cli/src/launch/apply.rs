@@ -171,15 +171,16 @@ fn make_promise(
     let (Some(budget), Some(slice)) = (plan.promise, &mut plan.slice) else {
         return Ok(None);
     };
-    let host = host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO)))?;
+    let host = || host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO)));
+    let total = host()?.total;
     let reserve = slice.reserve;
-    let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
+    let reserve = reserve.unwrap_or(host_reserve::default_reserve(total));
     let name = slice.name.as_str();
     let promises = Promises::of(simulated).owned_by(owners);
     if let Some(pid) = promises.run_called(name) {
         plan.warnings.push(tenancy::same_name(name, pid));
     }
-    let own = promises.make(name, budget, &host, reserve, plan.overcommit)?;
+    let own = promises.make(name, budget, host, reserve, plan.overcommit)?;
     if let Some(full) = &own.overcommitted {
         plan.warnings.push(full.to_string());
     }

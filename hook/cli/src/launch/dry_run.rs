@@ -97,15 +97,16 @@ fn preview_promise(
     let (Some(budget), Some(slice)) = (plan.promise, &plan.slice) else {
         return Ok(None);
     };
-    let host = host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO)))?;
+    let host = || host_memory::read(meminfo.unwrap_or(Path::new(host_memory::MEMINFO)));
+    let total = host()?.total;
     let reserve = slice.reserve;
-    let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
+    let reserve = reserve.unwrap_or(host_reserve::default_reserve(total));
     let promises = Promises::of(simulated);
     let name = slice.name.as_str();
     if let Some(pid) = promises.run_called(name) {
         plan.warnings.push(tenancy::same_name(name, pid));
     }
-    let promised = promises.preview(budget, &host, reserve, plan.overcommit)?;
+    let promised = promises.preview(budget, host, reserve, plan.overcommit)?;
     let overcommitted = promised.overcommitted.map(|full| full.to_string());
     plan.warnings.extend(overcommitted);
     Ok(Some((promises.folder().to_owned(), promised.memory)))

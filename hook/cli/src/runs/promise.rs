@@ -7,6 +7,7 @@
 
 use crate::runs::admission::{self, Full, Neighbour, Promised, Room};
 use crate::runs::former::{self, Owners};
+use crate::runs::host_memory::HostMemoryError;
 use crate::runs::promise_maker::{self, is_same, maker};
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
@@ -51,6 +52,9 @@ pub(crate) enum PromiseError {
          host"
     )]
     Full(Full),
+    /// The host's memory cannot be read.
+    #[error(transparent)]
+    Host(#[from] HostMemoryError),
 }
 
 /// The promises of one machine.
@@ -215,7 +219,7 @@ impl Promises {
         &self,
         name: &str,
         budget: Bytes,
-        host: &HostMemory,
+        host: impl Fn() -> Result<HostMemory, HostMemoryError>,
         reserve: Bytes,
         overcommit: bool,
     ) -> Result<OwnPromise, PromiseError> {
@@ -249,7 +253,7 @@ impl Promises {
     pub(crate) fn preview(
         &self,
         budget: Bytes,
-        host: &HostMemory,
+        host: impl Fn() -> Result<HostMemory, HostMemoryError>,
         reserve: Bytes,
         overcommit: bool,
     ) -> Result<Promised, PromiseError> {
@@ -268,7 +272,7 @@ impl Promises {
     fn decide<L>(
         &self,
         budget: Bytes,
-        host: &HostMemory,
+        host: impl Fn() -> Result<HostMemory, HostMemoryError>,
         reserve: Bytes,
         overcommit: bool,
         remains: Remains,
@@ -280,7 +284,10 @@ impl Promises {
             // briefly.
             let lock = lock()?;
             let lingering = self.lingering() && start.elapsed() < PATIENCE;
-            let room = Room::on(host, reserve, self.standing_and(remains));
+            // In this order: memory that a neighbour takes in between then counts twice, and not
+            // never.
+            let neighbours = self.standing_and(remains);
+            let room = Room::on(&host()?, reserve, neighbours);
             if !lingering || room.admit(budget).is_ok() {
                 let promised = admission::promise(&room, budget, overcommit);
                 return Ok((lock, promised.map_err(PromiseError::Full)?));

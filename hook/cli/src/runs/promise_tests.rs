@@ -22,7 +22,13 @@ fn machine() -> (tempfile::TempDir, Promises) {
 }
 
 fn make(promises: &Promises, name: &str, budget: u64) -> Result<OwnPromise, PromiseError> {
-    promises.make(name, Bytes::gib(budget), &host(60), Bytes::gib(8), false)
+    promises.make(
+        name,
+        Bytes::gib(budget),
+        || Ok(host(60)),
+        Bytes::gib(8),
+        false,
+    )
 }
 
 #[test]
@@ -49,15 +55,34 @@ fn promises_are_made_until_the_host_has_no_more_and_come_back() {
 }
 
 #[test]
+fn memory_that_a_neighbour_takes_while_a_slice_is_admitted_is_not_promised_again() {
+    let (_state, promises) = machine();
+    let first = make(&promises, "first", 40).unwrap();
+    let file = first.file.clone().unwrap();
+    // The neighbour spends its promise in the moment in which the host's memory is read.
+    let host = || {
+        fs::write(&file, (40u64 << 30).to_le_bytes()).unwrap();
+        Ok(host(20))
+    };
+    let refused = promises.make("second", Bytes::gib(13), host, Bytes::gib(8), false);
+    assert!(refused.is_err());
+    assert!(
+        promises
+            .make("third", Bytes::gib(12), host, Bytes::gib(8), false)
+            .is_ok()
+    );
+}
+
+#[test]
 fn what_is_started_all_the_same_is_promised_only_what_is_left() {
     let (_state, promises) = machine();
     let _first = make(&promises, "first", 40).unwrap();
-    let over = promises.make("over", Bytes::gib(40), &host(60), Bytes::gib(8), true);
+    let over = promises.make("over", Bytes::gib(40), || Ok(host(60)), Bytes::gib(8), true);
     let over = over.unwrap();
     assert_eq!(over.overcommitted.as_ref().unwrap().budget, Bytes::gib(40));
     let budgets: Vec<Bytes> = promises.standing().iter().map(|one| one.budget).collect();
     assert_eq!(budgets, [Bytes::gib(40), Bytes::gib(12)]);
-    let none = promises.make("none", Bytes::gib(1), &host(60), Bytes::gib(8), true);
+    let none = promises.make("none", Bytes::gib(1), || Ok(host(60)), Bytes::gib(8), true);
     assert_eq!(none.unwrap().file, None);
 }
 

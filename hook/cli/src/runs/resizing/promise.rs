@@ -56,13 +56,14 @@ impl PromiseAdmission<'_> {
 
     /// Checks whether the host has room. The slice's own spent memory counts as available to it.
     pub(super) fn admit(&self, cards: &[Card]) -> Result<(), SizeError> {
+        // The promises first, as in `Promises::decide`.
+        let others = self
+            .promises
+            .standing_beside(Some(&self.own.slice), Remains::Keep);
         let host = host_memory::read(&self.of.meminfo).map_err(anyhow::Error::new);
         let host = host.map_err(SizeError::Unusable)?;
         let reserve = self.of.reserve;
         let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
-        let others = self
-            .promises
-            .standing_beside(Some(&self.own.slice), Remains::Keep);
         let spent = self.own.budget.minus(self.own.unused);
         let mut room = Room::on(&host, reserve, others);
         room.available = room.available.plus(spent);
