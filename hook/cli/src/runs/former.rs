@@ -9,7 +9,7 @@ use crate::runs::{folder_users, registry, run_dir};
 use gpuslice_config::words::paths;
 use gpuslice_host::machine::environment;
 use gpuslice_host::machine::process::ProcessId;
-use gpuslice_host::slices::tenants;
+use gpuslice_host::slices::record_lock;
 use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use std::ffi::OsStr;
@@ -62,7 +62,7 @@ impl Owners {
 pub(crate) fn is_held(record: &Path) -> bool {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = File::options().read(true).custom_flags(flags).open(record);
-    file.is_ok_and(|file| tenants::is_locked(&file))
+    file.is_ok_and(|file| record_lock::is_locked(&file))
 }
 
 /// Checks whether any other process is in the slice of a record. The slice's private folder

@@ -21,7 +21,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// A run, as the registry lists it.
@@ -226,12 +226,35 @@ impl Entry {
     }
 }
 
+/// Returns the records of running runs, to which this link in their folders leads. Root sees those of
+/// all users. A user's run can only use a record of that user.
+pub(crate) fn records_in_use(link: &str) -> Vec<PathBuf> {
+    let owner = |path: &Path| fs::symlink_metadata(path).ok().map(|facts| facts.uid());
+    let mut records = Vec::new();
+    for folder in all_folders() {
+        let links = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let entries = links.filter_map(|link| Entry::read(link.path()));
+        let recorded = entries
+            .filter(Entry::is_running)
+            .filter_map(|entry| fs::read_link(private_folder(&entry.file)?.join(link)).ok());
+        records.extend(recorded.filter(|record| owner(record) == owner(&folder)));
+    }
+    records
+}
+
 fn is_watched(private: &Path) -> bool {
     let locked = |folder: File| matches!(folder.try_lock_shared(), Err(TryLockError::WouldBlock));
     // Another user's link may lead to a pipe, which must not block root.
     let flags = (OFlag::O_DIRECTORY | OFlag::O_NONBLOCK).bits();
     let folder = File::options().read(true).custom_flags(flags).open(private);
-    folder.is_ok_and(locked)
+    match folder {
+        Ok(folder) => locked(folder),
+        // Nothing is known for want of descriptors or memory. The run's files must not be removed.
+        Err(error) => matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+        ),
+    }
 }
 
 /// Checks whether any process that the ledger lists is alive.

@@ -129,7 +129,10 @@ pub(crate) fn claim(
     if !budgets.is_empty() {
         let is_taken = held.iter().any(|tenant| tenant.owner == Some(owners.own));
         match folders.write(&owners.of_record(is_taken), name, &budgets) {
-            Ok(file) => tenancy.file = Some(file),
+            Ok((file, uncounted)) => {
+                tenancy.file = Some(file);
+                tenancy.warnings.extend(uncounted);
+            }
             Err(error) => tenancy.warnings.push(format!(
                 "other runs cannot count this run: cannot write to {}: {error}",
                 folders.own.display()
@@ -187,7 +190,7 @@ pub(crate) fn remove_ended(simulated: Option<&Path>) {
 #[must_use]
 pub(crate) fn standing(simulated: Option<&Path>, places: &HostPaths) -> Vec<Tenant> {
     match simulated.is_none() && places.root() != Path::new("/") {
-        true => tenants::living(&places.run().join(FOLDER)),
+        true => tenants::living(&places.run().join(FOLDER), |_| false),
         false => Folders::of(simulated).living(),
     }
 }

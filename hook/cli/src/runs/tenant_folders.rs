@@ -11,6 +11,7 @@ use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::records::{DeviceBudget, Registry};
 use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
 use nix::unistd::geteuid;
+use std::cell::LazyCell;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -67,7 +68,9 @@ impl Folders {
 
     /// Removes the records of dead processes.
     pub(super) fn remove_dead(&self) {
-        self.each().for_each(|folder| tenants::remove_dead(folder));
+        let is_used = is_used();
+        self.each()
+            .for_each(|folder| tenants::remove_dead(folder, &is_used));
     }
 
     /// Reads the tenants of all folders, for a new one of these owners.
@@ -75,7 +78,10 @@ impl Folders {
         if remains == Remains::Remove {
             self.remove_dead();
         }
-        let living = self.each().flat_map(|folder| tenants::living(folder));
+        let is_used = is_used();
+        let living = self
+            .each()
+            .flat_map(|folder| tenants::living(folder, &is_used));
         let user = geteuid().as_raw();
         let has_ended = |tenant: &Tenant| {
             owners.this().is_some_and(|own| tenant.owner == Some(own))
@@ -92,7 +98,7 @@ impl Folders {
     /// Reads the tenants of all folders, and removes nothing.
     pub(super) fn living(&self) -> Vec<Tenant> {
         self.each()
-            .flat_map(|folder| tenants::living(folder))
+            .flat_map(|folder| tenants::living(folder, is_used()))
             .collect()
     }
 
@@ -133,20 +139,38 @@ impl Folders {
         let _ = DirBuilder::new().mode(0o700).create(&self.own);
     }
 
+    /// Records a tenant. Returns the record, and a warning if only runs of this user can count it.
     pub(super) fn write(
         &self,
         owner: &ProcessId,
         name: &str,
         budgets: &[DeviceBudget],
-    ) -> io::Result<PathBuf> {
-        let machine = self.machine.as_ref();
-        if let Some(Ok(written)) =
-            machine.map(|folder| tenants::write(folder, owner, name, budgets))
-        {
-            return Ok(written);
+    ) -> io::Result<(PathBuf, Option<String>)> {
+        // Until root has created the folder, a run counts only for its user. LIMITS.md says so.
+        let machine = self.machine.as_ref().filter(|folder| folder.exists());
+        let mut uncounted = None;
+        if let Some(folder) = machine {
+            match tenants::write(folder, owner, name, budgets) {
+                Ok(written) => return Ok((written, None)),
+                Err(error) => {
+                    uncounted = Some(format!(
+                        "runs of other users and containers cannot count this run: cannot write to \
+                         {}: {error} (in a systemd unit: ReadWritePaths={})",
+                        folder.display(),
+                        folder.display()
+                    ));
+                }
+            }
         }
-        tenants::write(&self.own, owner, name, budgets)
+        tenants::write(&self.own, owner, name, budgets).map(|written| (written, uncounted))
     }
+}
+
+/// Tells whether a run that still has processes uses a record. Its first process and its watcher can
+/// be gone.
+fn is_used() -> impl Fn(&Path) -> bool {
+    let used = LazyCell::new(|| registry::records_in_use(run_dir::TENANT));
+    move |record| used.iter().any(|used| used == record)
 }
 
 fn machine() -> &'static HostPaths {

@@ -226,7 +226,8 @@ pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collecte
     }
     let is_slice = |slice: &str| living.iter().any(|record| record.slice == slice);
     tenants::keep_containers(paths, is_slice);
-    tenants::remove_dead(&paths.run().join(tenants::FOLDER));
+    // Only the command knows whether processes are left of a run whose watcher was killed.
+    tenants::remove_dead(&paths.run().join(tenants::FOLDER), |_| true);
     for slice in listed(&paths.ledgers()) {
         if !living.iter().any(|record| record.slice == slice) {
             removal::remove_ledger(&paths.ledger(&slice))?;

@@ -8,6 +8,7 @@ pub mod gc;
 pub mod host_state;
 pub mod liveness;
 pub mod meminfo_page;
+pub mod record_lock;
 pub mod records;
 pub mod removal;
 pub mod resized;

@@ -54,11 +54,11 @@ mod tests {
         let file = tenants::write(folder.path(), &own, "a", &[budget(1 << 33)]).unwrap();
         let inode = file.metadata().unwrap().ino();
         for memory in [5, 1 << 40, 1 << 20, 999] {
-            let [tenant] = &tenants::living(folder.path())[..] else {
+            let [tenant] = &tenants::living(folder.path(), |_| false)[..] else {
                 panic!("one record");
             };
             rewrite(tenant, &[budget(memory)]).unwrap();
-            let [tenant] = &tenants::living(folder.path())[..] else {
+            let [tenant] = &tenants::living(folder.path(), |_| false)[..] else {
                 panic!("one record");
             };
             assert_eq!(

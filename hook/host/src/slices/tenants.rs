@@ -15,13 +15,14 @@ use crate::base::read;
 use crate::base::sys;
 use crate::base::text::shown;
 use crate::machine::process::ProcessId;
+use crate::slices::record_lock::is_locked;
 use crate::slices::records::{DeviceBudget, SliceRecord};
 use gpuslice_config::promises::{self, ReadPromise};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
-use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl};
+use nix::fcntl::{AT_FDCWD, OFlag};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -117,13 +118,14 @@ fn may_mount(folder: &Path) -> io::Result<bool> {
     Ok(!is_mount && shared && sys::names(folder)?.is_empty())
 }
 
-/// The live tenants of a folder, by name. A missing folder has none.
+/// The live tenants of a folder, by name. A missing folder has none. `is_used` says whether a run uses
+/// a record whose owner and watcher are gone.
 #[must_use]
-pub fn living(folder: &Path) -> Vec<Tenant> {
+pub fn living(folder: &Path, is_used: impl Fn(&Path) -> bool) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for name in sys::names(folder).unwrap_or_default() {
         let Some(name) = name.to_str() else { continue };
-        if let TenantFile::Living(tenant) = look_at(folder, name) {
+        if let TenantFile::Living(tenant) = look_at(folder, name, &is_used) {
             tenants.push(tenant);
         }
     }
@@ -131,12 +133,12 @@ pub fn living(folder: &Path) -> Vec<Tenant> {
 }
 
 /// Removes the records of dead tenants that this user may remove. Root also removes files that are
-/// not records.
-pub fn remove_dead(folder: &Path) {
+/// not records. `is_used` is that of [`living`].
+pub fn remove_dead(folder: &Path, is_used: impl Fn(&Path) -> bool) {
     let root = nix::unistd::geteuid().is_root();
     for name in sys::names(folder).unwrap_or_default() {
         let name = name.to_string_lossy().into_owned();
-        let removes = match look_at(folder, &name) {
+        let removes = match look_at(folder, &name, &is_used) {
             TenantFile::Dead => true,
             TenantFile::Nothing => root,
             TenantFile::Living(_) | TenantFile::New => false,
@@ -158,6 +160,14 @@ pub fn keep_containers(paths: &HostPaths, is_known: impl Fn(&str) -> bool) {
     }
 }
 
+/// Whether a file could not be opened for want of descriptors or memory.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    )
+}
+
 /// The kind of a file in the folder.
 enum TenantFile {
     Living(Tenant),
@@ -169,12 +179,15 @@ enum TenantFile {
     Nothing,
 }
 
-fn look_at(folder: &Path, name: &str) -> TenantFile {
+fn look_at(folder: &Path, name: &str, is_used: &impl Fn(&Path) -> bool) -> TenantFile {
     let path = folder.join(name);
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let opened = sys::open(&path, flags).and_then(|file| Ok((file.metadata()?, file)));
-    let Some((facts, file)) = opened.ok().filter(|(facts, _)| facts.is_file()) else {
-        return TenantFile::Nothing;
+    let (facts, file) = match opened {
+        Ok((facts, file)) if facts.is_file() => (facts, file),
+        // It may be a record: this process has no descriptor or no memory to see.
+        Err(error) if is_passing(&error) => return TenantFile::New,
+        _ => return TenantFile::Nothing,
     };
     let uid = facts.uid();
     if let Some(rest) = name.strip_prefix(NEW) {
@@ -195,7 +208,8 @@ fn look_at(folder: &Path, name: &str) -> TenantFile {
             None => return TenantFile::Nothing,
         },
     };
-    if owner.is_some_and(|owner| !belongs(owner, uid) && !is_locked(&file)) {
+    let is_held = |owner| belongs(owner, uid) || is_locked(&file) || is_used(&path);
+    if owner.is_some_and(|owner| !is_held(owner)) {
         return TenantFile::Dead;
     }
     let text = read::capped(&file, CAP).ok();
@@ -242,38 +256,6 @@ fn uids(pid: i32) -> Vec<u32> {
     let line = text.lines().find_map(|line| line.strip_prefix("Uid:"));
     let numbers = line.into_iter().flat_map(str::split_ascii_whitespace);
     numbers.filter_map(|number| number.parse().ok()).collect()
-}
-
-/// Whether a process holds a write lock on a record. That requires the right to write the record.
-#[must_use]
-pub fn is_locked(file: &File) -> bool {
-    let mut lock = whole(libc::F_RDLCK);
-    let asked = fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock));
-    asked.is_ok() && lock.l_type == kind(libc::F_WRLCK)
-}
-
-/// Holds the write lock on a record, for as long as the file is open.
-///
-/// # Errors
-/// The kernel's.
-pub fn lock(file: &File) -> io::Result<()> {
-    let wanted = whole(libc::F_WRLCK);
-    fcntl(file, FcntlArg::F_OFD_SETLK(&wanted))?;
-    Ok(())
-}
-
-fn kind(number: i32) -> libc::c_short {
-    libc::c_short::try_from(number).unwrap_or_default()
-}
-
-fn whole(number: i32) -> libc::flock {
-    libc::flock {
-        l_type: kind(number),
-        l_whence: kind(libc::SEEK_SET),
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
 }
 
 /// The prefix of a run's id among the ids that were promised unified memory. No engine gives a
@@ -366,7 +348,7 @@ fn container_file(paths: &HostPaths, slice: &str) -> PathBuf {
 /// The runs of this host, which the hook counts together with its own records.
 #[must_use]
 pub fn runs(paths: &HostPaths) -> Vec<Tenant> {
-    let mut tenants = living(&paths.run().join(FOLDER));
+    let mut tenants = living(&paths.run().join(FOLDER), |_| false);
     tenants.retain(|tenant| tenant.owner.is_some());
     tenants
 }

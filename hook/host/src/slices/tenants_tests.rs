@@ -2,7 +2,10 @@
 //! Touches: temporary folders, this process's own identity.
 
 use super::*;
+use crate::slices::record_lock::{lock, whole};
 use gpuslice_config::words::units::Bytes;
+use nix::fcntl::{FcntlArg, fcntl};
+use std::fs::File;
 use std::os::unix::fs::{chown, symlink};
 
 fn own() -> ProcessId {
@@ -29,7 +32,10 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = living(folder).into_iter().map(|one| one.name).collect();
+    let mut names: Vec<String> = living(folder, |_| false)
+        .into_iter()
+        .map(|one| one.name)
+        .collect();
     names.sort();
     names
 }
@@ -43,7 +49,7 @@ fn a_record_counts_while_its_process_lives_and_says_what_it_holds() {
     let folder = folder();
     let path = write(folder.path(), &own(), "llama", &[budget()]).unwrap();
     write(folder.path(), &gone(), "dead", &[budget()]).unwrap();
-    let found = living(folder.path());
+    let found = living(folder.path(), |_| false);
     let uid = nix::unistd::geteuid().as_raw();
     let expected = Tenant {
         file: path.clone(),
@@ -56,7 +62,7 @@ fn a_record_counts_while_its_process_lives_and_says_what_it_holds() {
     assert_eq!(found[0].shown(uid), format!("llama (pid {})", own().pid));
     let other = format!("llama (pid {}, uid {uid})", own().pid);
     assert_eq!(found[0].shown(uid + 1), other);
-    remove_dead(folder.path());
+    remove_dead(folder.path(), |_| false);
     assert_eq!(
         sys::names(folder.path()).unwrap(),
         [path.file_name().unwrap()]
@@ -123,9 +129,9 @@ fn what_is_no_record_is_not_counted_and_only_root_removes_it() {
     fs::write(&path, vec![b' '; CAP + 1]).unwrap();
     assert!(names(folder.path()).is_empty());
     fs::write(folder.path().join("notes"), "hello").unwrap();
-    remove_dead(folder.path());
+    remove_dead(folder.path(), |_| false);
     assert_eq!(sys::names(folder.path()).unwrap().is_empty(), is_root());
-    assert!(living(Path::new("/no/such/folder")).is_empty());
+    assert!(living(Path::new("/no/such/folder"), |_| false).is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! the files that the messages name.
 
 use super::pipe;
-use gpuslice_host::slices::tenants;
+use gpuslice_host::slices::record_lock;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::dup2_stdin;
@@ -101,7 +101,7 @@ pub(super) fn serve() -> Told {
             KEEP => keep(path),
             HOLD => {
                 let file = File::options().write(true).open(path);
-                let locked = file.and_then(|file| tenants::lock(&file).map(|()| file));
+                let locked = file.and_then(|file| record_lock::lock(&file).map(|()| file));
                 told.held.extend(locked);
                 told.records.push(path.to_owned());
             }

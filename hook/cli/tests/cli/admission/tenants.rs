@@ -2,7 +2,7 @@
 //! free again.
 
 use crate::support::machine::{Machine, end};
-use crate::support::{Installation, spawn, start, told};
+use crate::support::{Installation, eventually, spawn, start, told};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -192,6 +192,33 @@ fn what_a_command_left_in_the_background_keeps_its_place() {
     kill(left, Signal::SIGKILL).unwrap();
     assert_eq!(status, 125, "{err}");
     machine.is_empty("tenants");
+}
+
+#[test]
+fn what_a_command_left_in_the_background_keeps_its_place_without_a_watcher() {
+    let machine = card();
+    let private = machine.home.state.path().join("private");
+    let script = format!(
+        "dirname $GPUSLICE_CONFIG >{}; sleep 60 <&- >&- 2>&- & echo $!; read line",
+        private.display()
+    );
+    let mut command = machine.run(&["--memory=20GiB"], &script);
+    let (mut child, out) = start(command.stdin(Stdio::piped()));
+    let left = Pid::from_raw(out.trim().parse().unwrap());
+    let folder = fs::read_to_string(&private).unwrap();
+    kill(watcher(Path::new(folder.trim())), Signal::SIGKILL).unwrap();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let (_, err, status) = told(&mut machine.run(&["--memory=20GiB"], "echo started"));
+    assert_eq!(status, 125, "{err}");
+    // `gpuslice gc` removes no record that is in use.
+    told(machine.home.of(&mut HERE.gpuslice()).arg("gc"));
+    let (_, err, status) = told(&mut machine.run(&["--memory=20GiB"], "echo started"));
+    kill(left, Signal::SIGKILL).unwrap();
+    assert_eq!(status, 125, "{err}");
+    eventually("the place is free", || {
+        told(&mut machine.run(&["--memory=20GiB"], "echo started")).2 == 0
+    });
 }
 
 /// The watcher of a run: the process that holds the lock on the run's private folder.
