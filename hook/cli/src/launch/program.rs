@@ -140,10 +140,30 @@ const CLIENTS: [&str; 14] = [
     "systemd-run",
 ];
 
+/// Programs that start a command in another root, without a daemon.
+const SANDBOXES: [&str; 10] = [
+    "apptainer",
+    "bwrap",
+    "ch-run",
+    "distrobox",
+    "enroot",
+    "proot",
+    "shifter",
+    "singularity",
+    "systemd-nspawn",
+    "toolbox",
+];
+
 /// Returns a message if the command starts programs that do not get its environment or its files.
 #[must_use]
 pub(crate) fn outside(command: &OsStr) -> Option<String> {
     let name = Path::new(command).file_name()?.to_str()?;
+    if let Some(sandbox) = SANDBOXES.into_iter().find(|sandbox| *sandbox == name) {
+        return Some(format!(
+            "{sandbox} itself is in the slice, but no program that it starts in another root is, unless \
+             libgpuslice.so and the slice's files are there at the same paths (run gpuslice check there)"
+        ));
+    }
     let client = CLIENTS.into_iter().find(|client| *client == name)?;
     Some(format!(
         "{client} itself is in the slice, but no container or service that it starts (for a container: \

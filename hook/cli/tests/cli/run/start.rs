@@ -312,3 +312,24 @@ fn a_client_of_a_daemon_is_named_because_its_containers_are_not_in_the_slice() {
     let (_, err, status) = run(&["--strict"]);
     assert!(status == 125 && err.contains(why), "{err}");
 }
+
+#[test]
+fn a_sandbox_is_named_because_its_programs_may_not_reach_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let bwrap = folder.path().join("bwrap");
+    gpuslice_test_programs::write_program(&bwrap, "#!/bin/sh\n");
+    let run = |strict: &[&str]| {
+        let mut command = HERE.gpuslice();
+        command.arg("run").args(SLICED).args(strict).arg("--");
+        told(
+            command
+                .arg(&bwrap)
+                .args(["--ro-bind", "/image", "/", "python3"]),
+        )
+    };
+    let why = "bwrap itself is in the slice, but no program that it starts in another root is";
+    let (_, err, status) = run(&[]);
+    assert!(status == 0 && err.contains(why), "{err}");
+    let (_, err, status) = run(&["--strict"]);
+    assert!(status == 125 && err.contains(why), "{err}");
+}
