@@ -218,6 +218,16 @@ def notes():
     assert "kubectl label node NODE gpuslice.io/node=true" in after(SETS[2][2])
     assert "resourceslices" not in after(SETS[2][2])
     assert "helm uninstall gpuslice -n gpuslice" in after({"cleanup": True})
+    # Annotated pods get their GPUs from NVIDIA's device plugin, and claims do not.
+    assert "device-plugin=false" in after({}) and "device-plugin=false" not in after(SETS[2][2])
+
+
+def removal():
+    """During the removal, only the removal itself decides whether a pod is ready: the driver is not, without the hook."""
+    for values in ({}, {"annotations": {"by": "nri"}}):
+        daemon = next(one for one in objects({"cleanup": True, **values}) if one["kind"] == "DaemonSet")
+        containers = daemon["spec"]["template"]["spec"]["containers"]
+        assert [one["name"] for one in containers if "readinessProbe" in one] == ["cleanup"], containers
 
 
 def permissions():
@@ -315,4 +325,4 @@ def policies():
 
 if __name__ == "__main__":
     os.umask(0o022)
-    {f.__name__: f for f in [rendered, values, notes, permissions, policies, kustomize, write]}[sys.argv[1]]()
+    {f.__name__: f for f in [rendered, values, notes, removal, permissions, policies, kustomize, write]}[sys.argv[1]]()

@@ -39,6 +39,11 @@ fn the_notes_name_what_the_values_need_next() {
 }
 
 #[test]
+fn during_the_removal_a_pod_is_ready_once_the_removal_is_done() {
+    check("removal");
+}
+
+#[test]
 fn the_driver_has_no_right_that_is_not_listed() {
     check("permissions");
 }
