@@ -44,8 +44,13 @@ pub(crate) const MEANINGS: &[Meaning] = &[
     ),
     (
         LEFT,
-        &["drop-cache", "residency"],
+        &["drop-cache"],
         "Some pages that could be dropped are still cached, or the cached amount is unknown.",
+    ),
+    (
+        LEFT,
+        &["residency"],
+        "The cached amount of a file is unknown, or a file cannot be read.",
     ),
     (
         DOES_NOT_FIT,

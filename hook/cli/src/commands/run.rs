@@ -66,7 +66,8 @@ pub struct Args {
     pub on_refusal: Option<OsString>,
 
     /// Print what the start would write and set, with its warnings or its refusal, and do not
-    /// start. The driver is queried. The exit status is that of the start
+    /// start. The driver is queried. The exit status is that of the start, unless the start itself
+    /// fails: a cgroup that cannot be made for --fence driver
     #[arg(long, help_heading = STARTING)]
     pub dry_run: bool,
 
@@ -93,9 +94,10 @@ share one limit when they share a slice file (--config) that names a ledger, on 
   {"version":1,"name":"team","memory":17179869184,"ledger":"/dev/shm/team.ledger"}
 A slice file that names none describes a slice of that run alone, as the options do.
 
-Inside a slice, run without a limit stays in it, and run with a limit is refused: a slice cannot be
-divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory 8GiB -- CMD`
-starts CMD in one of its own.
+Inside a run, run without a limit stays in its slice, and run with a limit is refused: a slice
+cannot be divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory
+8GiB -- CMD` starts CMD in one of its own. In a container with a slice, run is always refused:
+programs are in the slice without it.
 
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py

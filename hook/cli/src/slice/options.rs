@@ -113,8 +113,8 @@ pub struct SliceOptions {
     )]
     pub managed: Option<ManagedChoice>,
 
-    /// When the host runs short of memory, refuse allocations that would go below the reserve, or
-    /// before that make PyTorch and malloc release cached memory [default: refuse]
+    /// While the host is short of memory, refuse requests that would leave less than twice the
+    /// reserve, or before that make PyTorch and malloc release cached memory [default: refuse]
     #[arg(
         long,
         value_name = "refuse|release",
@@ -165,8 +165,9 @@ pub struct SliceOptions {
     pub overcommit: bool,
 
     /// The mechanism that enforces the limit: the driver, for a cgroup of this run alone (R615 and
-    /// later, as root, not MIG, not unified memory), or the preloaded library. With "driver", a run
-    /// that the driver cannot limit is refused [default: auto, which is the driver where it can]
+    /// later, as root; not MIG, unified memory, --total device, --maximum or a slice file that names
+    /// a ledger), or the preloaded library. With "driver", a run that the driver cannot limit is
+    /// refused [default: auto, which is the driver where it can]
     #[arg(
         long,
         value_name = "auto|driver|preload",
@@ -208,7 +209,8 @@ pub struct SliceOptions {
     )]
     pub log: Option<String>,
 
-    /// Append log messages to this file instead of standard error [env: GPUSLICE_LOG_FILE]
+    /// Append log messages to this file instead of standard error. Without --log and GPUSLICE_LOG,
+    /// the level is warn then [env: GPUSLICE_LOG_FILE]
     #[arg(long, value_name = "FILE", help_heading = DIAGNOSTICS)]
     pub log_file: Option<PathBuf>,
 

@@ -215,14 +215,14 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ),
     (
         "XDG_RUNTIME_DIR, TMPDIR",
-        "Where run keeps its slice file and the ledger, until the command and all that it started have ended: the first of these and /dev/shm that is on tmpfs. status finds it by a link in $XDG_RUNTIME_DIR/gpuslice, or in /run/gpuslice (root) or /tmp/gpuslice-UID.",
+        "Where run keeps its slice file and the ledger, until the command and all that it started have ended: the first of these and /dev/shm that is on tmpfs; for root, the first that every user can enter. status finds it by a link in $XDG_RUNTIME_DIR/gpuslice, or in /run/gpuslice (root) or /tmp/gpuslice-UID.",
     ),
 ];
 
 const FILES: [(&str, &str); 2] = [
     (
         "/.gpuslice/slice.json",
-        "The slice of a container. It overrides all options and variables: run refuses to add another slice.",
+        "The slice of a container. It overrides all options and variables: run and env are refused there.",
     ),
     (
         "/usr/lib/gpuslice/",

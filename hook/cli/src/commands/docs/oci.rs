@@ -62,7 +62,10 @@ fn hook() -> (&'static str, Roff) {
         status(stage::USAGE),
     );
     let meanings = [
-        (&*success, "The container has its slice, or needs none."),
+        (
+            &*success,
+            "The container may start: it has its slice, needs none, or the policy lets it start without one, as standard error says.",
+        ),
         (
             &*failure,
             "It must not start; standard error says why, in one line.",

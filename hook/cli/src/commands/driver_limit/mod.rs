@@ -37,13 +37,14 @@ pub struct Args {
 }
 
 const NOTES: &str = "\
-The OCI hook calls this command for each container. It requires root, cgroup v2, and a driver with
+The OCI hook calls this command for each GPU of a container that the driver may limit. It requires root, cgroup v2, and a driver with
 nvmlDeviceSetMemoryLimits_v1 (R615, CUDA 13.4 or later). The driver has no limits for MIG instances,
 nor for GPUs that share the host's memory (GB10, Thor).
 
-A lower limit that is already set stays. Without --guarantee the soft limit is 0. A guarantee is
-added to dmem.min of every ancestor where the kernel has the dmem controller (6.14 or later), and
-the driver does not take it back when the cgroup is removed: set it to 0 before.";
+A lower limit and a higher guarantee that are already set stay. Without --guarantee, a new soft
+limit is 0. A guarantee is added to dmem.min of every ancestor where the kernel has the dmem
+controller (6.14 or later), and the driver does not take it back when the cgroup is removed: set it
+to 0 by NVML before.";
 
 /// Sets the limit.
 ///

@@ -62,7 +62,8 @@ pub struct Args {
 
 const NOTES: &str = r#"The slice is admitted as that of gpuslice run, and gpuslice status lists it under its owner. It ends
 when its owner and every program that was started with the variables have ended. Programs that run
-already are not in the slice: it holds what the shell starts from now on.
+already are not in the slice: it holds what the shell starts from now on. The library enforces its
+limit, never the driver: fence = "driver" is refused, and so is meminfo = "mount".
 
 Examples:
   eval "$(gpuslice env chat)"                    this shell's programs are in the slice chat

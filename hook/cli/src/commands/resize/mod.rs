@@ -30,7 +30,8 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// The slice, named by its name, the pid of one of its processes, or the id of a container
+    /// The slice, named by its name, by the id of its container, or by the pid of its command or of a
+    /// process that holds device memory
     #[arg(value_name = "SLICE|PID")]
     pub slice: String,
 

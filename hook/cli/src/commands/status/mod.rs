@@ -34,7 +34,8 @@ use warnings::Warning;
 #[derive(clap::Args, Debug)]
 #[command(after_help = NOTES)]
 pub struct Args {
-    /// Only this slice, named by its name, its container's id or the pid of one of its processes
+    /// Only this slice, named by its name, its container's id, or the pid of its command or of a
+    /// process that holds device memory
     #[arg(value_name = "SLICE|PID")]
     pub only: Option<String>,
 
@@ -76,8 +77,9 @@ names the differences between /run/gpuslice/devices.json and the GPUs that the d
 Root sees the slices of all users and all containers. Other users see the names, owners and limits
 of others' slices, and not their commands. In a container with a slice, only that slice is shown.
 
-On a terminal, lines fit its width: parts of a line are left out in a fixed order, and the command
-is cut last. Elsewhere nothing is cut, unless COLUMNS gives a width. NO_COLOR turns colours off.
+On a terminal, lines fit its width: the command is cut first, and then parts of a line are left out
+in a fixed order. Elsewhere nothing is cut, unless COLUMNS gives a width. NO_COLOR turns colours
+off.
 Without a UTF-8 locale, bars are drawn in ASCII.
 
 Exit status: 0 success; 1 a slice or its ledger could not be read (USED is then ?); 125 usage error,
