@@ -14,6 +14,7 @@ mod current_context;
 pub(crate) mod graphs;
 pub(crate) mod host;
 mod idle;
+pub(crate) mod leftovers;
 pub(crate) mod opencl;
 mod pay;
 pub(crate) mod physical;

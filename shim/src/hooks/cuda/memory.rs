@@ -7,7 +7,7 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Memory, Outcome, Paid, Request};
-use crate::account::{pools, sharing};
+use crate::account::{leftovers, sharing};
 use crate::answer::device;
 use crate::hooks::cuda::pool;
 use crate::hooks::out::{self, Amount};
@@ -151,7 +151,7 @@ pub(crate) unsafe fn free<P: Amount>(call: Call<Free<P>>, dptr: P) -> CUresult {
     let memory = account::memory(dptr.into_u64());
     let leftover = match memory {
         Some(_) => None,
-        None => pools::leftover(call.copy, dptr.into_u64()),
+        None => leftovers::at(call.copy, dptr.into_u64()),
     };
     // SAFETY: the caller guarantees the real function's contract for this argument.
     let code = unsafe { (call.real)(dptr) };

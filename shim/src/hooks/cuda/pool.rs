@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 
 use crate::account::{self, PoolPlace};
-use crate::account::{pools, sharing};
+use crate::account::{leftovers, pools, sharing};
 use crate::real::abi::{CUdeviceptr, CUevent, CUmemoryPool, CUresult, CUstream, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::Call;
@@ -31,7 +31,7 @@ pub(crate) unsafe fn free_async(
     let memory = account::memory(dptr);
     let leftover = match memory {
         Some(_) => None,
-        None => pools::leftover(call.copy, dptr),
+        None => leftovers::at(call.copy, dptr),
     };
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(dptr, stream) };
