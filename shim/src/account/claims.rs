@@ -95,6 +95,13 @@ impl Account {
             && self.ledger.limit(self.listed) == SetLimit::NONE
     }
 
+    /// Whether memory of this kind must be refused if no record of it can be kept: the library
+    /// enforces the limit, and could not count the memory.
+    #[cold]
+    pub(crate) fn refuses_unrecorded(&self, kind: Kind) -> bool {
+        self.slice.enforces() && !self.is_held_by_driver(kind)
+    }
+
     /// Counts memory that the driver grants or refuses.
     #[inline(always)]
     fn count(&self, bytes: Bytes, kind: Kind) -> Outcome {

@@ -13,11 +13,11 @@ use crate::account::charged::{PINNED, Payer, PoolPlace, payer};
 use crate::account::{self, Account};
 use crate::answer::device;
 use crate::log::counters;
-use crate::real::abi::{CUdevice, CUmemoryPool, CUresult, SUCCESS};
+use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUmemoryPool, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::handles::{self, Space};
-use crate::state::page::{self, ProcessState};
+use crate::state::page;
 use crate::state::reservations::{self, Entered, Known, What};
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
@@ -85,38 +85,87 @@ impl Pool {
     }
 }
 
+/// A pool for which no record can be kept, and the account that would be charged for it.
+pub(crate) struct Unrecorded {
+    account: Account,
+    kind: Kind,
+}
+
+impl Unrecorded {
+    /// Refuses an allocation from the pool if the slice enforces its limit, or else calls the driver.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse(self, allocate: impl FnOnce() -> CUresult) -> CUresult {
+        if self.account.refuses_unrecorded(self.kind) {
+            counters::UNCOUNTED
+                .warn_text("a memory pool cannot be recorded: an allocation from it is refused");
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        counters::UNCOUNTED.warn_text("a memory pool cannot be recorded, and is not counted");
+        allocate()
+    }
+}
+
 /// A pool that the program names. A pool not seen before is charged to the device that it belongs
-/// to, or to `here` if the driver does not report where its memory lies. None: it is not counted.
-/// Other threads cannot destroy it until `Pool::leave`.
-pub(crate) fn named(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Pool> {
-    let state = page::page()?;
+/// to, or to `here` if the driver does not report where its memory lies. None: it is not charged, or
+/// the driver does not know it. Other threads cannot destroy it until `Pool::leave`.
+pub(crate) fn named(
+    copy: CopyId,
+    handle: CUmemoryPool,
+    here: CudaOrdinal,
+) -> Result<Option<Pool>, Unrecorded> {
     let unknown = || owner(copy, handle, here).unwrap_or((What::Pool(handle as u64), Some(here)));
-    let known = reservations::pool(state, handle as u64).or_else(|| learn(state, unknown()))?;
-    entered(copy, handle, known, Known::enter_later)
+    let known = match recorded(handle) {
+        Some(known) => Ok(Some(known)),
+        None => learn(copy, unknown()),
+    };
+    match known {
+        Ok(known) => Ok(known.and_then(|known| entered(copy, handle, known, Known::enter_later))),
+        Err(_) if attribute(copy, handle, RESERVED).is_none() => Ok(None),
+        Err(unrecorded) => Err(unrecorded),
+    }
 }
 
 /// The current pool of a device, which serves allocations that name no pool. Charge as in `named`.
-pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Option<Pool> {
+pub(crate) fn current(copy: CopyId, here: CudaOrdinal) -> Result<Option<Pool>, Unrecorded> {
     /// The number of retries when another thread changes the current pool meanwhile.
     const ROUNDS: u32 = 16;
-    let state = page::page()?;
     for _ in 0..ROUNDS {
-        let handle = current_handle(copy, here)?;
-        let known = match reservations::pool(state, handle as u64) {
-            Some(known) => known,
+        let Some(handle) = current_handle(copy, here) else {
+            return Ok(None);
+        };
+        let known = match recorded(handle) {
+            Some(known) => Some(known),
             // A pool destroyed just now is no longer the current one.
             None if current_handle(copy, here) != Some(handle) => continue,
-            None => learn(state, (What::Pool(handle as u64), Some(here)))?,
+            None => learn(copy, (What::Pool(handle as u64), Some(here)))?,
+        };
+        let Some(known) = known else {
+            return Ok(None);
         };
         let Some(pool) = entered(copy, handle, known, Known::enter_later) else {
-            continue;
+            match account_of(copy, known.ordinal()) {
+                Some(_) => continue,
+                None => return Ok(None),
+            }
         };
         if current_handle(copy, here) == Some(handle) {
-            return Some(pool);
+            return Ok(Some(pool));
         }
         pool.leave();
     }
-    None
+    unrecorded(copy, What::Pool(0), Some(here))
+}
+
+/// The record of a pool.
+fn recorded(handle: CUmemoryPool) -> Option<Known> {
+    reservations::pool(page::page()?, handle as u64)
+}
+
+#[cold]
+#[inline(never)]
+fn account_of(copy: CopyId, device: Option<CudaOrdinal>) -> Option<Account> {
+    account::by_ordinal(copy, device?)
 }
 
 fn current_handle(copy: CopyId, ordinal: CudaOrdinal) -> Option<CUmemoryPool> {
@@ -160,12 +209,28 @@ fn owner(copy: CopyId, handle: CUmemoryPool, here: CudaOrdinal) -> Option<Payer>
     payer(copy, handle as u64, place, Some(here))
 }
 
-fn learn(state: &'static ProcessState, (what, device): Payer) -> Option<Known> {
-    let known = reservations::known(state, what, device);
-    if known.is_none() {
-        uncounted();
+/// Records a pool. None: no device is charged for it.
+fn learn(copy: CopyId, (what, device): Payer) -> Result<Option<Known>, Unrecorded> {
+    let known = page::page().and_then(|state| reservations::known(state, what, device));
+    match known {
+        Some(known) => Ok(Some(known)),
+        None => unrecorded(copy, what, device),
     }
-    known
+}
+
+#[cold]
+#[inline(never)]
+fn unrecorded<T>(
+    copy: CopyId,
+    what: What,
+    device: Option<CudaOrdinal>,
+) -> Result<Option<T>, Unrecorded> {
+    let kind = match what {
+        What::Managed(_) => Kind::Managed,
+        What::Pool(_) | What::Graphs => Kind::Pool,
+    };
+    let account = account_of(copy, device);
+    account.map_or(Ok(None), |account| Err(Unrecorded { account, kind }))
 }
 
 fn entered(
@@ -183,8 +248,8 @@ fn entered(
     })
 }
 
-/// Remembers a pool that was just created. One whose payer is not known yet is learned when it is
-/// used.
+/// Remembers a pool that was just created. One whose payer is not known yet, or for which there is no
+/// place, is learned when it is used.
 pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, place: PoolPlace) {
     let Some(state) = account::page() else {
         return;
@@ -199,16 +264,9 @@ pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, place: PoolPlace) {
     if let Some(old) = handles::find(state, Space::DoomedUse, handle as u64) {
         old.take();
     }
-    if let Some((what, device)) = payer(copy, handle as u64, place, device::current(copy))
-        && reservations::made(state, what, device).is_none()
-    {
-        uncounted();
+    if let Some((what, device)) = payer(copy, handle as u64, place, device::current(copy)) {
+        reservations::made(state, what, device);
     }
-}
-
-#[cold]
-fn uncounted() {
-    counters::UNCOUNTED.warn_text("the process has too many memory pools: one is not counted");
 }
 
 /// Blocks driver calls with the pools of a device, and waits for those in progress. The device's
@@ -249,9 +307,7 @@ pub(crate) fn destroyed(copy: CopyId, known: Known, in_use: u64) {
 }
 
 fn ended(copy: CopyId, known: Known, forget: fn(&Known) -> Option<Bytes>, in_use: u64) {
-    let account = known
-        .ordinal()
-        .and_then(|one| account::by_ordinal(copy, one));
+    let account = account_of(copy, known.ordinal());
     let kind = known.kind();
     let (Some(bytes), Some(handle)) = (forget(&known), known.pool()) else {
         return;

@@ -33,8 +33,8 @@ struct Place {
 
 /// The number of places on the page, before a mapping is needed.
 const FIRST: usize = 8;
-/// The number of places in a mapping, and of mappings. If a program has more than 65,544 pools at
-/// once, the further pools are not counted.
+/// The number of places in a mapping, and of mappings. A program can use 65,544 pools at once: see
+/// `account::pools::Unrecorded`.
 const MORE: usize = 4096;
 const MAPPINGS: usize = 16;
 

@@ -4,15 +4,18 @@
  * Every thread runs its own lines in their order. Several threads run at the same time.
  * Thread 0 has more operations. `hatch COUNT` starts children that allocate for ever, and `cull`
  * kills them. `become` starts this program again in the same process; the new program answers.
- * `filter` installs a seccomp filter. `close` closes a descriptor. `shout` starts a thread that
- * writes to standard error, and `hush` ends the thread. */
+ * `filter` installs a seccomp filter. `no-mappings BYTES` fails mappings of that size or more.
+ * `close` closes a descriptor. `shout` starts a thread that writes to standard error, and `hush` ends
+ * the thread. */
 #include "worker.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -106,6 +109,28 @@ static int filter(int by_syscall)
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
 }
 
+/* Installs a filter by which the kernel refuses memory for mappings of this size or more, as where
+ * the address space is exhausted. The simulated driver's device memory, which reserves no swap space,
+ * is exempt. */
+static int no_mappings(unsigned bytes)
+{
+    enum { LENGTH = offsetof(struct seccomp_data, args[1]), FLAGS = offsetof(struct seccomp_data, args[3]) };
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 5),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FLAGS),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MAP_PRIVATE | MAP_ANONYMOUS, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, LENGTH),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, bytes, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        return -1;
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
+
 static pthread_t shouter;
 static atomic_int shouting;
 static atomic_long tried, written;
@@ -150,6 +175,8 @@ static void answer(int thread, const char *line)
         code = execl("/proc/self/exe", "worker", "again", (char *)NULL);
     else if (!strcmp(operation, "filter"))
         code = filter((int)n[0]);
+    else if (!strcmp(operation, "no-mappings"))
+        code = no_mappings((unsigned)n[0]);
     else if (!strcmp(operation, "close"))
         code = close((int)n[0]);
     else if (!strcmp(operation, "shout"))

@@ -107,11 +107,14 @@ unsafe fn alloc_in(
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(dptr, bytesize, stream) };
     let request = bytesize as u64;
-    let here = counted(call.copy, dptr, request, meant);
-    match here.and_then(|here| pools::current(call.copy, here)) {
+    let Some(here) = counted(call.copy, dptr, request, meant) else {
+        return ask();
+    };
+    match pools::current(call.copy, here) {
         // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
-        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
-        None => ask(),
+        Ok(Some(pool)) => unsafe { allocate(&pool, request, dptr, meant, ask) },
+        Ok(None) => ask(),
+        Err(unrecorded) => unrecorded.refuse(ask),
     }
 }
 
@@ -131,15 +134,19 @@ unsafe fn from_pool_in(
     let ask = || unsafe { (call.real)(dptr, bytesize, pool, stream) };
     let request = bytesize as u64;
     let here = counted(call.copy, dptr, request, meant).filter(|_| !pool.is_null());
-    match here.and_then(|here| pools::named(call.copy, pool, here)) {
+    let Some(here) = here else {
+        return ask();
+    };
+    match pools::named(call.copy, pool, here) {
         // The driver has its own error for a pool that it does not know.
-        Some(pool) if pool.reserved().is_none() => {
+        Ok(Some(pool)) if pool.reserved().is_none() => {
             pool.forget();
             ask()
         }
         // SAFETY: `ask` allocates from this pool and writes its pointer to `dptr`.
-        Some(pool) => unsafe { allocate(&pool, request, dptr, meant, ask) },
-        None => ask(),
+        Ok(Some(pool)) => unsafe { allocate(&pool, request, dptr, meant, ask) },
+        Ok(None) => ask(),
+        Err(unrecorded) => unrecorded.refuse(ask),
     }
 }
 

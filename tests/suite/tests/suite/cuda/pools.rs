@@ -1,8 +1,11 @@
-//! Destroyed pools: the library no longer calls the driver with them.
+//! Pools: the library no longer calls the driver with destroyed ones, and refuses the memory of those
+//! that it cannot record.
+//! Touches: workers in slices of simulated machines.
 
 use gpuslice_suite::compile;
 use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, OUT_OF_MEMORY, Worker};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
@@ -146,4 +149,65 @@ fn a_pool_whose_destruction_does_not_end_is_limited() {
     assert_eq!(code(format!("async 3 {}", 512 * MIB)), granted);
     assert!(slice.counted() >= CONTEXT + 512 * MIB);
     worker.kill();
+}
+
+/// A worker with nine pools, of which the library has recorded eight: the kernel refuses the memory
+/// for further records.
+fn nine_pools(slice: &Counted) -> Worker {
+    let mut worker = slice.worker();
+    worker.must("no-mappings 1");
+    for pool in 0..9 {
+        worker.must(&format!("pool {pool}"));
+    }
+    worker
+}
+
+#[test]
+fn a_pool_that_cannot_be_recorded_grants_no_memory() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = nine_pools(&slice);
+    for bytes in [2 * GIB, 2 * MIB] {
+        assert_eq!(worker.code(&format!("from 20 8 {bytes}")), OUT_OF_MEMORY);
+        assert_eq!(worker.code(&format!("async 21 {bytes}")), OUT_OF_MEMORY);
+        assert_eq!(worker.code(&format!("ptsz 21 {bytes}")), OUT_OF_MEMORY);
+    }
+    assert_eq!((slice.counted(), slice.held()), (CONTEXT, CONTEXT));
+    assert_eq!(
+        slice.refusals().count,
+        0,
+        "they say nothing about the limit"
+    );
+    worker.must(&format!("from 22 0 {}", 512 * MIB));
+    worker.must(&format!("alloc 23 {}", 256 * MIB));
+    let held = CONTEXT + 768 * MIB;
+    assert_eq!((slice.counted(), slice.held()), (held, held));
+    // Every pool can be destroyed. The place of a recorded one is free for another.
+    worker.must("free 8");
+    worker.must("free 1");
+    worker.must("pool 8");
+    worker.must(&format!("from 20 8 {}", 128 * MIB));
+    let held = held + 128 * MIB;
+    assert_eq!((slice.counted(), slice.held()), (held, held));
+    assert_eq!(slice.truth().misuses, 0);
+}
+
+#[test]
+fn an_invalid_request_to_an_unrecorded_pool_gets_the_drivers_error() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = nine_pools(&slice);
+    let bare = slice.neighbour().code("from 20 30 4096");
+    assert_eq!(worker.code("from 20 30 4096"), bare, "no pool");
+    assert_eq!(
+        worker.code("from 20 8 0"),
+        slice.neighbour().code("from 20 8 0")
+    );
+}
+
+#[test]
+fn a_slice_that_only_counts_grants_the_memory_of_an_unrecorded_pool() {
+    let keys = json!({"memory": CONTEXT + GIB, "enforce": false});
+    let slice = Counted::with("rtx3090", &keys);
+    let mut worker = nine_pools(&slice);
+    worker.must(&format!("from 20 8 {}", 2 * GIB));
+    worker.must(&format!("async 21 {}", 2 * GIB));
 }
