@@ -3,10 +3,11 @@
 
 use core::ffi::c_void;
 
-use gpuslice_config::ledger::{DEVICES, rounded};
+use gpuslice_config::ledger::{DEVICES, Kind, rounded};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
+use crate::account;
 use crate::answer::device;
 use crate::real::abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphNode, CUresult, GRAPH_NODE_GRAPH,
@@ -21,6 +22,8 @@ use crate::sys;
 pub(crate) struct Needs {
     /// By the device's ordinal. None: the graph does not use the device.
     devices: [Option<Use>; DEVICES],
+    /// Whether the kernel has refused memory to read the nodes.
+    is_unread: bool,
 }
 
 /// The memory that the nodes read so far use on a device.
@@ -46,6 +49,7 @@ impl Needs {
     pub(crate) fn of(copy: CopyId, graph: CUgraph) -> Needs {
         let mut needs = Needs {
             devices: [None; DEVICES],
+            is_unread: false,
         };
         // Memory of nodes that could not be examined is known only after the graph has run. It is
         // looked for on the current device.
@@ -55,6 +59,13 @@ impl Needs {
             needs.allocate(current, 0);
         }
         needs
+    }
+
+    /// Whether the graph must be refused: its nodes could not be read, and the slice enforces its limit
+    /// on the current device.
+    pub(crate) fn are_refused(&self, copy: CopyId) -> bool {
+        let current = || account::by_ordinal(copy, device::current(copy)?);
+        self.is_unread && current().is_some_and(|account| account.refuses_unrecorded(Kind::Pool))
     }
 
     /// The devices that the graph uses, each with the bytes that it needs there.
@@ -90,7 +101,10 @@ impl Needs {
         }
         let each = size_of::<CUgraphNode>().saturating_add(size_of::<Allocation>());
         let length = count.checked_mul(each)?;
-        let place = sys::map(length).ok()?;
+        let Ok(place) = sys::map(length) else {
+            self.is_unread = true;
+            return None;
+        };
         let nodes = place.cast::<CUgraphNode>();
         let behind = nodes.wrapping_add(count).cast::<Allocation>();
         // SAFETY: the mapping has room for `count` pointers, is all zeros, and belongs to this call.

@@ -13,12 +13,13 @@ use crate::account::graphs::{self, Graphs};
 use crate::account::{self, part};
 use crate::hooks::cuda::async_alloc::meant;
 use crate::hooks::out;
+use crate::log::counters;
 use crate::real::abi::{
     CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
     SUCCESS,
 };
 use crate::real::copies::CopyId;
-use crate::real::functions::Call;
+use crate::real::functions::{self, Call};
 use crate::state::handles::{self, FoundEntry, Space};
 use crate::sys;
 use gpuslice_config::ledger::rounded;
@@ -52,7 +53,7 @@ pub(crate) unsafe fn instantiate(
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, node, log, length) };
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.copy, code, exec, graph) };
+    let (code, _) = unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -69,7 +70,7 @@ pub(crate) unsafe fn with_flags(
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let code = unsafe { (call.real)(exec, graph, flags) };
     // SAFETY: `code` is the driver's result for these arguments.
-    unsafe { instantiated(call.copy, code, exec, graph) };
+    let (code, _) = unsafe { instantiated(call.copy, code, exec, graph) };
     code
 }
 
@@ -123,13 +124,14 @@ unsafe fn with_params_in(
     let ask = || unsafe { (call.real)(exec, graph, params) };
     let code = match stream.map(|_| Needs::of(call.copy, graph)) {
         None => ask(),
+        Some(needs) if needs.are_refused(call.copy) && !exec.is_null() => refused(),
         Some(needs) => {
             let need = |number| needs.devices().nth(number);
             pay(call.copy, 0, &|| false, &need, &ask)
         }
     };
     // SAFETY: `code` is the result for these arguments; without success nothing was written.
-    let made = unsafe { instantiated(call.copy, code, exec, graph) };
+    let (code, made) = unsafe { instantiated(call.copy, code, exec, graph) };
     if let (Some(made), Some(stream)) = (made, stream) {
         remember_launch(made, stream_number(call.copy, meant(stream)));
     }
@@ -154,6 +156,9 @@ fn pay(
     };
     let account = account::by_ordinal(copy, ordinal);
     let graphs = account.and_then(|account| Graphs::of_device(account, copy, ordinal));
+    if graphs.is_none() && account.is_some_and(|account| account.refuses_unrecorded(Kind::Pool)) {
+        return refused();
+    }
     let given = match graphs.map(|graphs| graphs.claim_launch(rounded(bytes.get()), is_relaunch)) {
         None => Grant::default(),
         Some(Ok(given)) => given,
@@ -167,41 +172,84 @@ fn pay(
     code
 }
 
-/// Remembers the memory that an executable graph needs. None: no executable graph was made, or it is
-/// not counted.
+/// Refuses a graph whose memory cannot be recorded.
+#[cold]
+fn refused() -> CUresult {
+    counters::UNCOUNTED.warn_text("the memory of a graph cannot be recorded: the graph is refused");
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// Remembers the memory that an executable graph needs. If that is not possible and the slice enforces
+/// its limit, destroys the graph again. Returns the program's result, and the executable graph. None:
+/// no executable graph was made, or it is not counted.
 ///
 /// # Safety
 /// `code` is the driver's result for these arguments.
 unsafe fn instantiated(
     copy: CopyId,
     code: CUresult,
-    exec: *const CUgraphExec,
+    exec: *mut CUgraphExec,
     graph: CUgraph,
-) -> Option<u64> {
-    if !account::counts() {
-        return None;
+) -> (CUresult, Option<u64>) {
+    if !account::counts() || code != SUCCESS {
+        return (code, None);
     }
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
-    let made = unsafe { out::got_handle(exec) }.filter(|_| code == SUCCESS)?;
+    let Some(made) = (unsafe { out::got_handle(exec) }) else {
+        return (code, None);
+    };
     let last = account::find(Space::Launched, made);
     records(made).chain(last).for_each(|old| {
         old.take();
     });
+    if record(copy, made, graph) {
+        return (code, Some(made));
+    }
+    // SAFETY: `got_handle` has returned a handle, so the caller has passed a place for it.
+    unsafe { exec.write(core::ptr::null_mut()) };
+    discard(copy, made);
+    (refused(), None)
+}
+
+/// Records the memory that an executable graph needs on each device. False: a record is missing that
+/// the limit requires.
+fn record(copy: CopyId, made: u64, graph: CUgraph) -> bool {
+    let needs = Needs::of(copy, graph);
+    if needs.are_refused(copy) {
+        return false;
+    }
     let mut number = 0usize;
-    for (ordinal, bytes) in Needs::of(copy, graph).devices() {
+    for (ordinal, bytes) in needs.devices() {
         let Some(account) = account::by_ordinal(copy, ordinal) else {
             continue;
         };
         let next = u8::try_from(ordinal.0.saturating_add(1)).unwrap_or(0);
         let need = account.charge_in(rounded(bytes.get()), Kind::Pool, next);
-        handles::put(account.state, Space::Exec, part(made, number), need);
-        number = number.saturating_add(1);
+        let put = |state| handles::put(state, Space::Exec, part(made, number), need);
+        if account::page().is_some_and(put) {
+            number = number.saturating_add(1);
+        } else if account.refuses_unrecorded(Kind::Pool) {
+            return false;
+        }
         // A graph that was uploaded too has its memory already.
         if let Some(graphs) = Graphs::of_device(account, copy, ordinal) {
             graphs.launched(Grant::default());
         }
     }
-    Some(made)
+    true
+}
+
+/// Destroys an executable graph that the driver has just made, and its records.
+#[cold]
+fn discard(copy: CopyId, made: u64) {
+    records(made).for_each(|record| {
+        record.take();
+    });
+    if let Some(destroy) = functions::cuGraphExecDestroy::real(copy) {
+        // SAFETY: the driver has just returned this handle; no other thread knows it.
+        unsafe { destroy(made as CUgraphExec) };
+    }
+    graphs::settle_all(copy);
 }
 
 /// The number of a stream: its handle. The legacy default stream has one number per context, and the

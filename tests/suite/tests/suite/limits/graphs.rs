@@ -218,3 +218,73 @@ fn graphs_that_lost_their_memory_exceed_the_limit_by_one_of_them() {
     let held = CONTEXT + 2 * GIB;
     assert_eq!((slice.held(), slice.counted()), (held, held));
 }
+
+/// The kernel refuses the memory for further records. The records on the first page suffice for some
+/// of these graphs.
+#[test]
+fn a_graph_that_cannot_be_recorded_is_not_made() {
+    for shape in [CHAIN, UPLOADED_CHAIN] {
+        let slice = Counted::new("rtx3090", CONTEXT + GIB);
+        let mut worker = slice.worker();
+        worker.must("no-mappings 1024");
+        let bytes = if shape == CHAIN { 2 * GIB } else { 2 << 20 };
+        let mut make = |number| worker.code(&format!("steps {number} {shape} +0:{bytes} -0"));
+        let made: Vec<usize> = (0..100).filter(|number| make(*number) == 0).collect();
+        assert!(!made.is_empty() && made.len() < 100, "{}", made.len());
+        if shape == CHAIN {
+            for number in &made {
+                assert_eq!(worker.code(&format!("launch {number}")), OUT_OF_MEMORY);
+            }
+            assert_eq!(slice.held(), CONTEXT);
+        }
+        assert_eq!(slice.counted(), slice.held());
+        assert_eq!(slice.truth().misuses, 0);
+        for number in &made {
+            worker.must(&format!("free {number}"));
+        }
+        worker.must(&format!("steps 0 {shape} +0:{} -0", GIB / 2));
+        worker.must("launch 0");
+        assert_eq!(slice.counted(), slice.held());
+    }
+}
+
+/// Eight pools take the places on the first page, and the kernel refuses the memory for others.
+#[test]
+fn a_graph_whose_memory_cannot_be_recorded_is_not_launched() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must("no-mappings 4096");
+    for pool in 0..8 {
+        worker.must(&format!("pool {}", 20 + pool));
+    }
+    let uploaded = format!("steps 1 {UPLOADED_CHAIN} +0:{}", 2 * GIB);
+    assert_eq!(worker.code(&uploaded), OUT_OF_MEMORY);
+    worker.must(&format!("steps 0 {CHAIN} +0:{}", 2 * GIB));
+    assert_eq!(worker.code("launch 0"), OUT_OF_MEMORY);
+    assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
+    worker.must("free 0");
+}
+
+#[test]
+fn a_graph_whose_nodes_cannot_be_read_for_want_of_memory_is_not_made() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    worker.must("no-mappings 1");
+    for shape in [CHAIN, UPLOADED_CHAIN] {
+        let steps = format!("steps 0 {shape} +0:{}", 2 * GIB);
+        assert_eq!(worker.code(&steps), OUT_OF_MEMORY, "shape {shape}");
+        worker.must(&format!("steps 0 {shape}"));
+        worker.must("launch 0");
+    }
+    assert_eq!((slice.held(), slice.counted()), (CONTEXT, CONTEXT));
+}
+
+#[test]
+fn a_slice_that_only_counts_launches_graphs_that_cannot_be_recorded() {
+    let keys = serde_json::json!({"memory": CONTEXT + GIB, "enforce": false});
+    let slice = Counted::with("rtx3090", &keys);
+    let mut worker = slice.worker();
+    worker.must("no-mappings 1");
+    worker.must(&format!("steps 0 {CHAIN} +0:{}", 2 * GIB));
+    worker.must("launch 0");
+}
