@@ -14,7 +14,7 @@ const LIST: usize = 4096;
 const FIRST_NAMESPACE: u64 = 0xEFFF_FFFB;
 
 /// The listed devices whose limit the driver holds, one bit each. `limited`: the cgroup for which it
-/// holds them. `mounted`: the hook has mounted the slice into a container.
+/// holds them. `mounted`: the hook has mounted the slice into a container, at either path.
 #[cold]
 #[inline(never)]
 pub(super) fn devices_held(slice: &Slice, limited: &Text<256>, mounted: bool) -> u64 {

@@ -294,7 +294,8 @@ fn lay_out(
     }
     let mounted = match refuses {
         true => Mounted::Unreadable,
-        false if core::ptr::eq(path, paths::MOUNTED_SLICE) => Mounted::Yes,
+        false if core::ptr::eq(path, paths::MOUNTED_SLICE) => Mounted::InRoot,
+        false if core::ptr::eq(path, paths::MOUNTED_IN_DEV) => Mounted::InDev,
         false => Mounted::No,
     };
     let listed = list(slice, listed);

@@ -19,7 +19,10 @@ use crate::sys::{self, Errno, File, Stat};
 /// Whether the hook has mounted the slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mounted {
-    Yes,
+    /// At the usual path. Files that the slice does not name are beside it.
+    InRoot,
+    /// In /dev, because the container's root is read-only. The slice names all files.
+    InDev,
     No,
     /// A slice is configured, whether mounted or not, and cannot be read.
     Unreadable,
@@ -61,7 +64,8 @@ impl LoadedSlice {
         mounted: Mounted,
     ) -> LoadedSlice {
         let refuses = mounted == Mounted::Unreadable;
-        let mounted = mounted == Mounted::Yes;
+        let in_container = matches!(mounted, Mounted::InRoot | Mounted::InDev);
+        let in_root = mounted == Mounted::InRoot;
         let others = slice.memory.map(|memory| DeviceSlice {
             memory,
             headroom: slice.headroom,
@@ -70,12 +74,12 @@ impl LoadedSlice {
             integrated: None,
         });
         let cgroup = match slice.cgroup {
-            None if mounted => own_cgroup(),
+            None if in_container => own_cgroup(),
             _ => c_path(slice.cgroup.as_ref()),
         };
         let ledger = match refuses {
             true => SliceLedger::closed(),
-            false => SliceLedger::open(slice, mounted),
+            false => SliceLedger::open(slice, in_root),
         };
         LoadedSlice {
             slice,
@@ -83,11 +87,11 @@ impl LoadedSlice {
             listed,
             others,
             meminfo: c_path(slice.meminfo.as_ref()),
-            promises: place(slice.promises.as_ref(), mounted, paths::MOUNTED_PROMISES),
-            promise: place(slice.promise.as_ref(), mounted, paths::MOUNTED_PROMISE),
+            promises: place(slice.promises.as_ref(), in_root, paths::MOUNTED_PROMISES),
+            promise: place(slice.promise.as_ref(), in_root, paths::MOUNTED_PROMISE),
             cgroup,
             driver_holds: match slice.driver_cgroup.as_ref() {
-                Some(limited) => driver_limit::devices_held(slice, limited, mounted),
+                Some(limited) => driver_limit::devices_held(slice, limited, in_container),
                 None => 0,
             },
             pressure: c_path(slice.thresholds.file.as_ref()),
@@ -305,15 +309,15 @@ fn c_path(path: Option<&'static slice::Text<256>>) -> Option<&'static CStr> {
     path?.as_c_str().filter(|path| !path.is_empty())
 }
 
-/// The path that the slice names. Otherwise, for a mounted slice, the hook's usual path, if it
-/// exists.
+/// The path that the slice names. Otherwise, for a slice mounted at the usual path, the hook's usual
+/// path, if it exists.
 fn place(
     path: Option<&'static slice::Text<256>>,
-    mounted: bool,
+    in_root: bool,
     usual: &'static CStr,
 ) -> Option<&'static CStr> {
     match path {
-        None if mounted && Stat::at(usual).is_ok() => Some(usual),
+        None if in_root && Stat::at(usual).is_ok() => Some(usual),
         path => c_path(path),
     }
 }

@@ -42,8 +42,9 @@ struct Named {
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl SliceLedger {
-    /// Opens the slice's ledger. The hook always creates one for a slice that it mounts.
-    pub(crate) fn open(slice: &'static Slice, mounted: bool) -> SliceLedger {
+    /// Opens the slice's ledger. The hook always creates one for a slice that it mounts. `in_root`: it
+    /// is mounted at the usual path, so its ledger has a usual path too.
+    pub(crate) fn open(slice: &'static Slice, in_root: bool) -> SliceLedger {
         let mut opened = SliceLedger {
             now: AtomicPtr::new(core::ptr::null_mut()),
             first: None,
@@ -52,7 +53,7 @@ impl SliceLedger {
         };
         let path = match slice.ledger.as_ref().and_then(slice::Text::as_c_str) {
             Some(path) if !path.is_empty() => path,
-            _ if mounted => paths::MOUNTED_LEDGER,
+            _ if in_root => paths::MOUNTED_LEDGER,
             _ => {
                 if slice.enforce && slice.limits_something() {
                     say_unnamed();
