@@ -124,14 +124,17 @@ pub struct ProcStat {
     pub state: u8,
     /// Its parent's pid.
     pub parent: i32,
+    /// Its threads. A main thread that has ended counts until the process is waited for.
+    pub threads: u64,
     /// Its start time.
     pub start_time: u64,
 }
 
 impl ProcStat {
-    /// Whether it has ended, even if its parent has not waited for it yet.
+    /// Whether it has ended, even if its parent has not waited for it yet. A process whose main
+    /// thread has ended is shown as a zombie while its other threads run and hold its memory.
     fn has_ended(self) -> bool {
-        matches!(self.state, b'Z' | b'X')
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
 }
 
@@ -145,6 +148,7 @@ pub fn parse(stat: &[u8]) -> Option<ProcStat> {
     Some(ProcStat {
         state: *fields.first()?.as_bytes().first()?,
         parent: fields.get(1)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
         start_time: fields.get(19)?.parse().ok()?,
     })
 }

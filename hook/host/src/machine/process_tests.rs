@@ -2,6 +2,8 @@
 //! Touches: /proc, child processes.
 
 use super::*;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::ForkResult;
 
 #[test]
 fn a_process_of_another_pid_namespace_is_not_taken_for_dead() {
@@ -85,6 +87,7 @@ fn a_process_name_cannot_forge_the_fields_after_it() {
         ProcStat {
             state: b'S',
             parent: 5,
+            threads: 1,
             start_time: 4711
         }
     );
@@ -120,4 +123,43 @@ fn a_process_that_has_ended_holds_nothing_even_before_it_is_waited_for() {
     assert!(!owner.lives());
     child.wait().unwrap();
     assert!(!owner.lives());
+}
+
+#[test]
+fn a_process_lives_after_its_main_thread_while_other_threads_run() {
+    // SAFETY: the child starts a thread and ends, by system calls and glibc's own functions, whose
+    // locks fork leaves free.
+    let child = match unsafe { nix::unistd::fork() }.unwrap() {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            std::thread::spawn(|| {
+                std::thread::sleep(Duration::from_secs(60));
+                std::process::abort();
+            });
+            // SAFETY: it ends this thread alone, and nothing of the thread is used afterwards.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+            std::process::abort();
+        }
+    };
+    let owner = InitProcess::of(child.as_raw());
+    let start = std::time::Instant::now();
+    let mut seen = stat_of(child.as_raw()).unwrap();
+    while seen.state != b'Z' && start.elapsed().as_secs() < 60 {
+        std::thread::yield_now();
+        seen = stat_of(child.as_raw()).unwrap();
+    }
+    let alive = (
+        seen.state,
+        owner.as_ref().is_ok_and(InitProcess::lives),
+        ProcessId::of(child.as_raw()).is_some_and(|process| process.lives()),
+    );
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(child.as_raw(), libc::SIGKILL) };
+    waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+    let after = (
+        owner.unwrap().lives(),
+        ProcessId::of(child.as_raw()).is_some(),
+    );
+    waitpid(child, None).unwrap();
+    assert_eq!((alive, after), ((b'Z', true, true), (false, false)));
 }
