@@ -1,10 +1,12 @@
 //! Checks whether an image can load the library: by its libc, its machine and its libc's age.
 //! Touches: files below the image's root, which may be anything.
 
-use crate::inject::root::ContainerRoot;
+use crate::inject::root::{self, ContainerRoot};
 use gpuslice_host::base::elf::{Elf, Machine};
+use gpuslice_host::base::read;
 use std::fmt;
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The library's requirements on a libc.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,18 +75,46 @@ const PROGRAMS: [&str; 6] = [
     "bin",
 ];
 
-/// Returns whether a container's first program is known to be static. Returns false for a script.
+/// The list as the loader of glibc names it. Nixpkgs changes this name in its loader.
+const LIST: &[u8] = b"/etc/ld.so.preload";
+
+/// The longest loader that is searched for that name. Those of distributions have 1 MiB at most.
+const LOADER: usize = 4 << 20;
+
+/// Returns why the library does not reach a container's first program. Returns `None` for a script,
+/// and in doubt.
 #[must_use]
-pub(crate) fn is_static(image: &ContainerRoot, program: Option<&str>) -> bool {
-    let Some(program) = program else { return false };
+pub(crate) fn unreached(image: &ContainerRoot, program: Option<&str>) -> Option<&'static str> {
+    let program = program?;
     let file = match program.strip_prefix('/') {
         Some(path) => image.regular(path).ok(),
         None => PROGRAMS
             .iter()
             .find_map(|folder| image.regular(&format!("{folder}/{program}")).ok()),
-    };
-    let is_static = |file: &File| Elf::read(file).map(|elf| !elf.has_loader());
-    file.as_ref().and_then(is_static).unwrap_or(false)
+    }?;
+    let elf = Elf::read(&file)?;
+    if !elf.has_loader() {
+        return Some(
+            "its first program is static, so the slice limits only the dynamic programs that it \
+             starts",
+        );
+    }
+    let loader = String::from_utf8(elf.interpreter()?).ok()?;
+    let loader = image.stands_at(loader.strip_prefix('/')?).ok()?;
+    let is_loader = |known: OwnedFd| root::same(known.as_fd(), loader.as_fd()).unwrap_or(false);
+    if LOADERS
+        .iter()
+        .any(|known| image.stands_at(known).is_ok_and(is_loader))
+    {
+        return None;
+    }
+    // It may be a copy.
+    let text = read::whole(root::reopen(loader.as_fd()).ok()?, LOADER).ok()?;
+    let reads_list = text.windows(LIST.len()).any(|found| found == LIST);
+    (!reads_list).then_some(
+        "its first program has a loader that reads no /etc/ld.so.preload, so the slice limits only \
+         programs that the image's loader starts",
+    )
 }
 
 impl Needs {

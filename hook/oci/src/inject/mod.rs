@@ -46,8 +46,8 @@ pub(crate) enum Outcome {
     Injected,
     /// The container already had it: the hook is configured twice.
     Already,
-    /// The container has its slice, but its first program is static, and loads no library.
-    Unreached,
+    /// The container has its slice, but its first program does not load the library: why.
+    Unreached(&'static str),
     /// The image cannot load the library.
     Unsuited(Unsuited),
 }
@@ -216,10 +216,10 @@ fn attach(
     let listed = list.put(root, attached, crash_points)?;
     masked::check(root, at, target.masked)?;
     crash_points.reached("done");
+    let unreached = || image::unreached(root, target.program);
     Ok(match there && listed {
         true => Outcome::Already,
-        false if image::is_static(root, target.program) => Outcome::Unreached,
-        false => Outcome::Injected,
+        false => unreached().map_or(Outcome::Injected, Outcome::Unreached),
     })
 }
 

@@ -22,6 +22,7 @@ mod fail_closed;
 mod hostile;
 mod images;
 mod inject;
+mod loaders;
 mod namespaces;
 mod page_cache;
 mod pages;

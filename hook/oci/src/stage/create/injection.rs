@@ -87,9 +87,7 @@ impl Run<'_> {
         });
         match outcome? {
             Outcome::Injected | Outcome::Already => Ok(()),
-            Outcome::Unreached => {
-                let why = "its first program is static, so the slice limits only the dynamic programs \
-                           that it starts";
+            Outcome::Unreached(why) => {
                 self.is_limited_in_part(why);
                 let root = self.given.paths.container_root(&self.plan.container);
                 self.reason_is_in(reason::write(&root, why).map_err(Into::into));
