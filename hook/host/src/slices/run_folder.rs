@@ -12,6 +12,7 @@ use crate::slices::tenants;
 use gpuslice_config::promises;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -100,6 +101,17 @@ pub fn make_promises_if_host(paths: &HostPaths) -> Result<(), HostError> {
         let _ = mount_promises(paths);
     }
     Ok(())
+}
+
+/// Whether process 1 sees the folder of promises that this process sees. In a mount namespace of its
+/// own, this process may have mounted it for itself alone. `None` if that cannot be checked.
+#[must_use]
+pub fn shares_promises(paths: &HostPaths) -> Option<bool> {
+    let place = paths.promises();
+    let mut hosts = OsString::from("/proc/1/root");
+    hosts.push(&place);
+    let identity = |path: &OsStr| fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
+    Some(identity(place.as_os_str()).ok()? == identity(&hosts).ok()?)
 }
 
 /// Mounts the promises' file system, unless it is mounted. Promises made without it are copied into

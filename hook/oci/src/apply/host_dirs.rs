@@ -34,21 +34,29 @@ pub(crate) fn prepare(
     crash_points: &CrashPoints,
 ) -> Result<Messages, HostError> {
     let unsealed = make_ledger(paths, &plan.slice, plan.devices.len(), crash_points)?;
-    let lines = unsealed.map(|why| {
-        format!(
+    let mut lines = Messages::new();
+    if let Some(why) = unsealed {
+        lines.push(format!(
             "{}: this kernel cannot seal the ledger ({why}): a process of the container that truncates it \
              ends the container's other processes",
             plan.name
-        )
-    });
+        ));
+    }
     crash_points.reached("ledger");
     if promised > Bytes::ZERO {
         make_promise(paths, promised, &plan.slice)?;
+        if run_folder::shares_promises(paths) == Some(false) {
+            lines.push(format!(
+                "{}: runs on the host do not count this promise, nor this hook theirs, because the engine \
+                 has a mount namespace of its own (start it without PrivateTmp= and the like)",
+                plan.name
+            ));
+        }
     }
     crash_points.reached("promise");
     let root = paths.container_root(&plan.container);
     make_root(plan, &root).map_err(failed("fill", &root))?;
-    Ok(lines.into_iter().collect())
+    Ok(lines)
 }
 
 /// Whether an earlier hook has created everything. The preload list is created last.

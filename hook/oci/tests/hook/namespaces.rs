@@ -161,3 +161,41 @@ fn a_hook_at_the_wrong_stage_mounts_nothing_onto_the_host() {
     assert!(!container.rootfs().join(".gpuslice").exists());
     assert!(!container.inside(".gpuslice").exists());
 }
+
+/// As that of a service with `PrivateTmp=`. Runs on the host do not see what is mounted there.
+#[test]
+fn a_promise_in_an_engines_own_mount_namespace_is_reported() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::spark();
+    let says = |id: &str, engine: &str| {
+        let container = host.container(id);
+        // The shell is process 1, and stands for the host.
+        let script = format!(
+            "unshare --mount sh -c 'echo; exec sleep 600' >{:?} & until [ -s {:?} ]; do :; done; \
+             echo '{{\"id\":\"{id}\",\"pid\":'$!',\"bundle\":{:?}}}' | {engine} {} --root {} createRuntime",
+            host.path(id),
+            host.path(id),
+            container.bundle,
+            env!("CARGO_BIN_EXE_gpuslice-hook"),
+            host.path("").display()
+        );
+        let mut unshare = Command::new("unshare");
+        let own = ["--pid", "--mount-proc", "--fork", "--kill-child"];
+        let done = patience::output(unshare.args(own).args(["sh", "-c", &script]));
+        assert!(done.status.success(), "{done:?}");
+        assert!(container.hook(&["poststop"]).status.success());
+        String::from_utf8(done.stderr).unwrap()
+    };
+    assert_eq!(says("usual", ""), "");
+    assert_eq!(
+        says("private", "unshare --mount"),
+        "gpuslice: private: runs on the host do not count this promise, nor this hook theirs, because the \
+         engine has a mount namespace of its own (start it without PrivateTmp= and the like)\n"
+    );
+    // A file system that the host's first run has mounted is the engine's, too.
+    let mounted = host.run("promises").display().to_string();
+    let mount = format!("mount -t tmpfs none {mounted} && exec unshare --mount \"$@\"");
+    assert_eq!(says("seen", &format!("sh -c '{mount}' sh")), "");
+}
