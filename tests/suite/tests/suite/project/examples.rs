@@ -130,6 +130,33 @@ fn systemd_knows_every_line_of_the_units() {
     verify(&units);
 }
 
+/// Other users' runs and containers count a run by its record in /run/gpuslice/tenants.
+#[test]
+fn a_service_writes_its_record_where_other_users_see_it() {
+    let packaged = place::workspace().join("packaging/systemd/gpuslice@.service");
+    let packaged = std::fs::read_to_string(packaged).unwrap();
+    let units = [packaged, read("llama-server.service")];
+    let values = |text: &String, wanted: &str| {
+        let settings = unit(text).into_iter();
+        let values = settings.filter(|(_, key, _)| key == wanted);
+        let values: Vec<String> = values.map(|(_, _, value)| value).collect();
+        values.join(" ")
+    };
+    for text in &units {
+        // It makes the folder in the host's mount namespace.
+        let after = values(text, "After");
+        let mut after = after.split(' ');
+        assert!(
+            after.any(|unit| unit == "gpuslice-devices.service"),
+            "{text}"
+        );
+        if values(text, "ProtectSystem") == "strict" {
+            let writable = values(text, "ReadWritePaths");
+            assert_eq!(writable, "-/run/gpuslice/tenants", "{text}");
+        }
+    }
+}
+
 #[test]
 fn the_service_of_the_example_runs_in_its_slice() {
     let settings = unit(&read("llama-server.service"));
