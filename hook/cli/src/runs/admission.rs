@@ -42,6 +42,29 @@ impl Room {
         }
     }
 
+    /// Reads the room on a host. The promises are read before and after the host's memory, because
+    /// slices spend and free memory meanwhile. The larger unused part of each counts, so that no memory
+    /// is both available and no part of a promise.
+    ///
+    /// # Errors
+    /// When the host's memory cannot be read.
+    pub(crate) fn beside<E>(
+        standing: impl Fn() -> Vec<Neighbour>,
+        host: impl Fn() -> Result<HostMemory, E>,
+        reserve: Bytes,
+    ) -> Result<Room, E> {
+        let before = standing();
+        let host = host()?;
+        let mut neighbours = standing();
+        for one in &mut neighbours {
+            let is_same =
+                |other: &&Neighbour| (&other.name, other.budget) == (&one.name, one.budget);
+            let earlier = before.iter().filter(is_same).map(|other| other.unused);
+            one.unused = earlier.fold(one.unused, Ord::max);
+        }
+        Ok(Room::on(&host, reserve, neighbours))
+    }
+
     /// Returns the sum of the other slices' unused promises.
     #[must_use]
     pub(crate) fn unused(&self) -> Bytes {

@@ -284,10 +284,8 @@ impl Promises {
             // briefly.
             let lock = lock()?;
             let lingering = self.lingering() && start.elapsed() < PATIENCE;
-            // In this order: memory that a neighbour takes in between then counts twice, and not
-            // never.
-            let neighbours = self.standing_and(remains);
-            let room = Room::on(&host()?, reserve, neighbours);
+            let standing = || self.standing_and(remains);
+            let room = Room::beside(standing, &host, reserve)?;
             if !lingering || room.admit(budget).is_ok() {
                 let promised = admission::promise(&room, budget, overcommit);
                 return Ok((lock, promised.map_err(PromiseError::Full)?));

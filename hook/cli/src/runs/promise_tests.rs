@@ -74,6 +74,27 @@ fn memory_that_a_neighbour_takes_while_a_slice_is_admitted_is_not_promised_again
 }
 
 #[test]
+fn memory_that_a_neighbour_frees_while_a_slice_is_admitted_is_still_promised_to_it() {
+    let (_state, promises) = machine();
+    let first = make(&promises, "first", 40).unwrap();
+    let file = first.file.clone().unwrap();
+    let spent = |gib: u64| fs::write(&file, (gib << 30).to_le_bytes()).unwrap();
+    let host = || {
+        spent(0);
+        Ok(host(60))
+    };
+    spent(40);
+    let refused = promises.make("second", Bytes::gib(13), host, Bytes::gib(8), false);
+    assert!(refused.is_err());
+    spent(40);
+    assert!(
+        promises
+            .make("third", Bytes::gib(12), host, Bytes::gib(8), false)
+            .is_ok()
+    );
+}
+
+#[test]
 fn what_is_started_all_the_same_is_promised_only_what_is_left() {
     let (_state, promises) = machine();
     let _first = make(&promises, "first", 40).unwrap();

@@ -56,16 +56,17 @@ impl PromiseAdmission<'_> {
 
     /// Checks whether the host has room. The slice's own spent memory counts as available to it.
     pub(super) fn admit(&self, cards: &[Card]) -> Result<(), SizeError> {
-        // The promises first, as in `Promises::decide`.
-        let others = self
-            .promises
-            .standing_beside(Some(&self.own.slice), Remains::Keep);
-        let host = host_memory::read(&self.of.meminfo).map_err(anyhow::Error::new);
-        let host = host.map_err(SizeError::Unusable)?;
+        let host = || host_memory::read(&self.of.meminfo);
+        let unreadable = |error| SizeError::Unusable(anyhow::Error::new(error));
+        let total = host().map_err(unreadable)?.total;
         let reserve = self.of.reserve;
-        let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
+        let reserve = reserve.unwrap_or(host_reserve::default_reserve(total));
+        let others = || {
+            let own = Some(self.own.slice.as_str());
+            self.promises.standing_beside(own, Remains::Keep)
+        };
         let spent = self.own.budget.minus(self.own.unused);
-        let mut room = Room::on(&host, reserve, others);
+        let mut room = Room::beside(others, host, reserve).map_err(unreadable)?;
         room.available = room.available.plus(spent);
         let admitted = cards.iter().try_for_each(|card| room.admit(card.asked));
         admitted.map_err(|full: Full| {

@@ -105,9 +105,12 @@ impl Environment {
     }
 }
 
-/// Returns whether the kernel says that a process has ended and only waits for its parent.
+/// Returns whether the kernel says that a process has ended and only waits for its parent. A process
+/// whose main thread has ended has the same state as long as its other threads run.
 fn has_ended(status: &str) -> bool {
-    field(status, "State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+    let threads = field(status, "Threads:").and_then(|count| count.parse().ok());
+    let is_alone = threads.is_none_or(|count: u32| count < 2);
+    is_alone && field(status, "State:").is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
@@ -246,6 +249,13 @@ mod tests {
         assert_eq!(environment.path(b"EMPTY"), None);
         assert!(!environment.is_overwritten() && !Environment::default().is_overwritten());
         assert!(Environment(b"vllm worker 3\0\0\0\0".to_vec()).is_overwritten());
+    }
+
+    #[test]
+    fn a_process_whose_main_thread_has_ended_lives_as_long_as_its_threads() {
+        let status = |threads| format!("Name:\tserver\nState:\tZ (zombie)\nThreads:\t{threads}\n");
+        assert!(has_ended(&status(1)) && !has_ended(&status(2)));
+        assert!(has_ended("State:\tZ (zombie)\n") && !has_ended("State:\tS (sleeping)\n"));
     }
 
     #[test]
