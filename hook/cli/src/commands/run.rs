@@ -95,9 +95,8 @@ share one limit when they share a slice file (--config) that names a ledger, on 
 A slice file that names none describes a slice of that run alone, as the options do.
 
 Inside a run, run without a limit stays in its slice, and run with a limit is refused: a slice
-cannot be divided. run --bare leaves the slice, so `gpuslice run --bare -- gpuslice run --memory
-8GiB -- CMD` starts CMD in one of its own. In a container with a slice, run is always refused:
-programs are in the slice without it.
+cannot be divided. run --bare leaves it, so `gpuslice run --bare -- gpuslice run --memory 8GiB --
+CMD` starts CMD in one of its own. In a container with a slice, run is always refused.
 
 Examples:
   gpuslice run --memory 8GiB -- python3 serve.py

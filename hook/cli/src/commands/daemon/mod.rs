@@ -91,8 +91,7 @@ The meminfo pages of containers with gpuslice.io/meminfo: mount, for programs th
 The guard is a process of its own, gpusliced --guard, which the service gpuslice-guard starts:
   [guard]
   memory = \"warn\"              when the host runs short of memory: warn, act (drop caches, SIGTERM,
-                               SIGKILL), off (default: warn if a GPU shares the host's memory, or
-                               if the driver lists no GPU)
+                               SIGKILL), off (default: warn on unified memory or without GPUs)
   reserve = \"8GiB\"             the memory to keep available (default: that of config.toml)
   bypass = \"warn\"              the highest step against a process that holds memory beyond its
                                slice: off, warn, deny (new GPU opens), terminate, kill
