@@ -153,14 +153,20 @@ impl HostPaths {
         self.run().join("meminfo.lock")
     }
 
-    /// The operator's policy: below the prefix if a file is there, otherwise in /etc.
+    /// The operator's policy: below the prefix if a file is there, otherwise in /etc. A link that leads
+    /// nowhere is a file: whoever has set it up has a policy, which then cannot be read.
     #[must_use]
     pub fn policy(&self) -> PathBuf {
         const POLICY: &str = "etc/gpuslice/config.toml";
         let beside = self.root.join(&self.prefix).join(POLICY);
-        match self.prefix != Path::new(PREFIX) && beside.exists() {
-            true => beside,
-            false => self.root.join(POLICY),
+        let is_absent = |error: std::io::Error| {
+            use std::io::ErrorKind::{NotADirectory, NotFound};
+            matches!(error.kind(), NotFound | NotADirectory)
+        };
+        let found = beside.symlink_metadata();
+        match self.prefix == Path::new(PREFIX) || found.is_err_and(is_absent) {
+            true => self.root.join(POLICY),
+            false => beside,
         }
     }
 
@@ -246,6 +252,9 @@ mod tests {
         let beside = at("opt/gpuslice/etc/gpuslice/config.toml");
         std::fs::create_dir_all(beside.parent().unwrap()).unwrap();
         std::fs::write(&beside, "").unwrap();
+        assert_eq!(paths.policy(), beside);
+        std::fs::remove_file(&beside).unwrap();
+        std::os::unix::fs::symlink("/nowhere/config.toml", &beside).unwrap();
         assert_eq!(paths.policy(), beside);
         let packaged = HostPaths::below(root.path());
         assert_eq!(packaged.policy(), at("etc/gpuslice/config.toml"));

@@ -32,7 +32,10 @@ pub(crate) fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
         .mounts
         .iter()
         .filter_map(|mount| minor(mount.source.as_deref()?));
-    let minors: Vec<i64> = minors.chain(mounts).collect();
+    let mut minors: Vec<i64> = minors.chain(mounts).collect();
+    if !minors.is_empty() {
+        minors.extend(may_make(linux));
+    }
     let mut given = Vec::new();
     for device in &devices.devices {
         // A list from a version that wrote no minor numbers does not determine the GPU.
@@ -165,24 +168,31 @@ fn minor(path: &Path) -> Option<i64> {
 
 /// Whether the container may create device files of its own, or sees all of the host's.
 fn may_make_any(linux: &Linux) -> bool {
+    opens(linux).any(|rule| rule.minor.is_none_or(|minor| minor < 0))
+}
+
+/// The GPUs whose device files the container may create itself.
+fn may_make(linux: &Linux) -> impl Iterator<Item = i64> {
+    opens(linux)
+        .filter_map(|rule| rule.minor)
+        .filter(|minor| (0..CONTROL).contains(minor))
+}
+
+/// The rules of the cgroup that let the container open GPUs.
+fn opens(linux: &Linux) -> impl Iterator<Item = &DeviceRule> {
     let rules = linux
         .resources
         .iter()
         .flat_map(|all| all.devices.iter().flatten());
-    let any = |rule: &DeviceRule| {
+    rules.filter(|rule| {
         let kind = rule.kind.as_deref().unwrap_or("a");
-        let every_gpu = rule.major.is_none_or(|major| major < 0 || major == NVIDIA)
-            && rule.minor.is_none_or(|minor| minor < 0);
-        rule.allow && (kind == "a" || kind == "c") && every_gpu
-    };
-    // Runtimes themselves let containers create any device file and open none. Without `r` such a
-    // file is of no use.
-    let opens = |rule: &DeviceRule| {
-        rule.access
-            .as_deref()
-            .is_none_or(|access| access.contains('r'))
-    };
-    rules.into_iter().any(|rule| any(rule) && opens(rule))
+        let is_gpus = rule.major.is_none_or(|major| major < 0 || major == NVIDIA);
+        // Runtimes themselves let containers create any device file and open none. Without `r` such
+        // a file is of no use.
+        let access = rule.access.as_deref();
+        let opens = access.is_none_or(|access| access.contains('r'));
+        rule.allow && (kind == "a" || kind == "c") && is_gpus && opens
+    })
 }
 
 /// Whether the container is given GPUs that its configuration does not list: by NVIDIA's

@@ -112,6 +112,17 @@ fn what_a_configuration_does_not_say_is_not_guessed() {
 }
 
 #[test]
+fn a_gpu_whose_device_file_the_container_may_create_is_given_too() {
+    let with = |rule: Value| {
+        json!({"linux": {"devices": [node("/dev/nvidia1", 1)],
+               "resources": {"devices": [{"allow": false}, rule]}}})
+    };
+    let allow = |access: &str| json!({"allow": true, "type": "c", "major": 195, "minor": 0, "access": access});
+    assert_eq!(given(&with(allow("rwm"))), Some(vec![0, 1]));
+    assert_eq!(given(&with(allow("m"))), Some(vec![0]));
+}
+
+#[test]
 fn a_container_that_can_open_no_gpu_is_given_none() {
     let deny = json!({"devices": [{"allow": false, "access": "rwm"}, {"allow": true, "type": "c", "major": 1, "minor": 5}]});
     let fuse = json!([{"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229}]);

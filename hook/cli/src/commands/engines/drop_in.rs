@@ -209,7 +209,7 @@ impl Engine {
     pub(super) fn replaced_by(&self, own: &Path, folder: &str) -> anyhow::Result<Option<PathBuf>> {
         let mut last = None;
         for file in self.others(own)? {
-            if file.parent() != own.parent() || file.as_path() < own {
+            if !self.is_later(&file, own) {
                 continue;
             }
             if let Some(list) = self.said_in(&file)? {
@@ -217,6 +217,31 @@ impl Engine {
             }
         }
         Ok(last)
+    }
+
+    /// Returns the file that is read after the one at `own` and names another default runtime, and
+    /// this runtime.
+    pub(super) fn default_replaced_by(
+        &self,
+        own: &Path,
+    ) -> anyhow::Result<Option<(PathBuf, String)>> {
+        let path = [self.hooks, &[self.default]].concat();
+        let mut last = None;
+        for file in self.others(own)? {
+            if !self.is_later(&file, own) {
+                continue;
+            }
+            let document = parse(change::read(&file)?.as_deref());
+            let document = document.with_context(|| format!("cannot read {}", file.display()))?;
+            if let Some(name) = find(&document, &path).and_then(Item::as_str) {
+                last = (name != super::NAME).then(|| (file, name.to_owned()));
+            }
+        }
+        Ok(last)
+    }
+
+    fn is_later(&self, file: &Path, own: &Path) -> bool {
+        own.parent().is_some_and(|folder| file.starts_with(folder)) && file > own
     }
 
     /// Returns the folders of hooks that one file names.
@@ -238,17 +263,25 @@ impl Engine {
             return Ok(Vec::new());
         };
         let mut files: Vec<PathBuf> = self.files.iter().map(|file| root.join(file)).collect();
-        let folder = root.join(self.folder);
-        if folder.is_dir() {
+        let mut found = Vec::new();
+        let mut folders = vec![root.join(self.folder)];
+        // CRI-O reads all files below the folder, whatever their names. podman reads *.conf in it.
+        let reads_all = self.name == CRIO.name;
+        while let Some(folder) = folders.pop().filter(|folder| folder.is_dir()) {
             let entries = fs::read_dir(&folder)
                 .with_context(|| format!("cannot read {}", folder.display()))?;
-            let mut found: Vec<PathBuf> = entries
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .filter(|path| path.extension().is_some_and(|it| it == "conf") && path != own)
-                .collect();
-            found.sort();
-            files.extend(found);
+            for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+                let is_read = reads_all || path.extension().is_some_and(|it| it == "conf");
+                match path.is_dir() {
+                    true if reads_all => folders.push(path),
+                    false if is_read && path != own => found.push(path),
+                    _ => {}
+                }
+            }
         }
+        // Paths are compared by their components, which is the order of CRI-O, too.
+        found.sort();
+        files.extend(found);
         Ok(files)
     }
 }

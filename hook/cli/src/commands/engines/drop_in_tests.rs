@@ -253,6 +253,33 @@ fn a_later_file_that_replaces_the_list_is_named() {
 }
 
 #[test]
+fn files_of_any_name_are_read_as_cri_o_reads_them() {
+    let hooks = "[crio.runtime]\nhooks_dir = [\"/theirs\"]\n";
+    let (_place, own) = place(&CRIO, &[("crio.conf.d/99-z.toml", hooks)]);
+    let named = CRIO.replaced_by(&own, HOOKS_D).unwrap();
+    assert_eq!(named, Some(own.with_file_name("99-z.toml")));
+    let (place, own) = place(&CRIO, &[]);
+    let below = place.path().join("crio.conf.d/99-more/a");
+    fs::create_dir(below.parent().unwrap()).unwrap();
+    fs::write(&below, "[crio.runtime]\ndefault_runtime = \"crun\"\n").unwrap();
+    let crun = Some((below, "crun".to_owned()));
+    assert_eq!(CRIO.default_replaced_by(&own).unwrap(), crun);
+}
+
+#[test]
+fn a_later_file_with_another_default_runtime_is_named() {
+    let later = "[crio.runtime]\ndefault_runtime = \"crun\"\n";
+    let (_place, own) = place(&CRIO, &[("crio.conf.d/99-z.conf", later)]);
+    let named = CRIO.default_replaced_by(&own).unwrap();
+    assert_eq!(
+        named,
+        Some((own.with_file_name("99-z.conf"), "crun".to_owned()))
+    );
+    let (_place, own) = place(&CRIO, &[("crio.conf.d/10.conf", later)]);
+    assert_eq!(CRIO.default_replaced_by(&own).unwrap(), None);
+}
+
+#[test]
 fn a_policy_for_containers_that_the_hook_does_not_see_is_named() {
     let place = tempfile::tempdir().unwrap();
     let paths = HostPaths::below(place.path());

@@ -350,6 +350,15 @@ impl Configure {
                 folder.display()
             )]);
         }
+        if way == Way::Runtime
+            && self.set_as_default
+            && let Some((file, name)) = engine.default_replaced_by(&path)?
+        {
+            return Ok(vec![format!(
+                "no container gets a slice: {} is read later, and makes {name} the default runtime",
+                file.display()
+            )]);
+        }
         let what = match (way, self.set_as_default) {
             (Way::Hooks, _) | (_, true) => "every container with",
             (Way::Runtime, false) if engine.name == drop_in::CRIO.name => {

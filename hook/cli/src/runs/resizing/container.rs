@@ -2,6 +2,7 @@
 //! Touches: the hook's lock, records and promises; the policy, the list of GPUs, the host's meminfo.
 
 use super::{Size, SizeError};
+use crate::base::streams;
 use crate::runs::tenancy::Card;
 use anyhow::Context;
 use gpuslice_config::promises;
@@ -153,7 +154,9 @@ impl ContainerAdmission<'_> {
             let before = own.devices.clone();
             own.before_resize.get_or_insert(before);
             own.devices = budgets;
-            self.registry.write(own)?;
+            if let Some(uncounted) = self.registry.write(own)? {
+                streams::tell(&format!("warning: {}: {uncounted}", own.name));
+            }
         }
         Ok(())
     }
