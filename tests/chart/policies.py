@@ -3,7 +3,7 @@
 Touches: its arguments."""
 
 import celpy
-from celpy.celtypes import IntType, MapType, StringType
+from celpy.celtypes import BoolType, IntType, MapType, StringType
 
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -18,6 +18,7 @@ def quantity(text):
 FUNCTIONS = {
     "quantity": quantity,
     "asInteger": lambda amount: amount,
+    "isGreaterThan": lambda amount, other: BoolType(amount > other),
     "sum": lambda numbers: IntType(sum(numbers)),
     "max": lambda numbers: max(numbers),
 }
@@ -283,7 +284,7 @@ class Policies:
         params = next(one for one in self.objects(self.sets["everything"]) if one["metadata"]["name"] == reference["name"])
         assert params["data"] == {"_every": "24Gi", "students": "8Gi"}, params
         assert reference["parameterNotFoundAction"] == "Deny", reference
-        vague = "namespace students has a limit of 8Gi of GPU memory, so each request must state its capacity memory"
+        vague = "namespace students has a limit of 8Gi of GPU memory, so each request must state its capacity memory, above 0"
 
         def much(namespace, limit):
             return f"a claim in namespace {namespace} may request at most {limit} of GPU memory"
@@ -314,6 +315,10 @@ class Policies:
                 (create(claim(exactly())), [vague]),
                 (create(claim(exactly("1Gi", allocationMode="All"))), [vague]),
                 (create(template(exactly())), [vague]),
+                # A negative size would make room for another request.
+                (create(claim(exactly("100Gi"), exactly("-92Gi"))), [vague]),
+                (create(claim(first("1Gi", "-1Gi"))), [vague]),
+                (create(claim(exactly("0"))), [vague]),
             ],
         )
         assert {vague, much("students", "8Gi")} <= refused, refused
