@@ -18,6 +18,7 @@ def quantity(text):
 FUNCTIONS = {
     "quantity": quantity,
     "asInteger": lambda amount: amount,
+    "lowerAscii": lambda text: StringType(text.lower()),
     "isGreaterThan": lambda amount, other: BoolType(amount > other),
     "sum": lambda numbers: IntType(sum(numbers)),
     "max": lambda numbers: max(numbers),
@@ -247,6 +248,8 @@ class Policies:
         no_class = "gpuslice.io/ annotations take effect only with runtimeClassName: gpuslice"
         nothing = "gpuslice.io/ annotations have no effect in this cluster: use a ResourceClaim of class gpuslice.io"
         changed = "gpuslice.io/ annotations of a pod cannot be changed"
+        upper = "gpuslice.io/ annotations have no effect in upper case: write gpuslice.io/ in lower case"
+        other_case = {"GPUslice.io/memory": "1GiB"}
 
         def create(new):
             return {"request": request("CREATE"), "new": new}
@@ -263,6 +266,11 @@ class Policies:
             (update(pod(larger, "gpuslice"), pod(size, "gpuslice")), [changed]),
             (update(pod(None, "gpuslice"), pod(size, "gpuslice")), [changed]),
             (update(pod(size), pod()), [changed]),
+            # Kubernetes accepts a key in any case, and no part of gpuslice reads it.
+            (create(pod(other_case)), [upper]),
+            (create(pod(other_case, "gpuslice")), [upper]),
+            (create(pod({"GPUSLICE.IO.example.com/x": "y"})), []),
+            (update(pod(other_case), pod(other_case)), []),
         ]
         for values, cases in [
             ("claims", [(create(pod(size)), [nothing]), (create(pod(size, "gpuslice")), [nothing])]),
