@@ -17,11 +17,11 @@ const CONFIGS: [&str; 3] = [
     "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
 ];
 
-/// The names of containerd's CRI plugin, in its formats 3, 2 and 1.
+/// The names of containerd's CRI plugin, in its formats 1 and 2, and from 3 on.
 const PLUGINS: [&str; 3] = [
-    "io.containerd.cri.v1.runtime",
-    "io.containerd.grpc.v1.cri",
     "cri",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.cri.v1.runtime",
 ];
 
 /// The largest configuration file that is read.
@@ -65,21 +65,52 @@ pub fn check(settings: &Settings, reported: &str) -> Result<(), String> {
 /// What `enable_cdi` is set to. Before 2.0, the CRI table of an imported file replaces that of the
 /// main file as a whole.
 fn enabled(settings: &Settings, is_new: bool) -> Option<bool> {
-    let mains = CONFIGS.map(|file| settings.on_host(Path::new(file)));
-    let main = mains.into_iter().find(|file| file.exists())?;
+    let main = configurations(settings)
+        .into_iter()
+        .find(|file| file.exists())?;
+    let tables = tables(settings, &main);
+    // Before 2.0, the last version that a file states holds for all files.
+    let common = tables.iter().filter_map(version).next_back().unwrap_or(1);
     let mut found = None;
-    for table in tables(settings, &main) {
+    for table in &tables {
+        let names = match is_new {
+            true => plugins(version(table), is_new),
+            false => plugins(Some(common), is_new),
+        };
         let plugins = table.get("plugins").and_then(Value::as_table);
-        let cri = plugins
-            .and_then(|plugins| PLUGINS.iter().find_map(|name| plugins.get(*name)))
-            .and_then(Value::as_table);
-        let Some(cri) = cri else { continue };
-        match cri.get("enable_cdi").and_then(Value::as_bool) {
-            None if is_new => {}
-            set => found = set,
+        let cri = names.iter().filter_map(|name| plugins?.get(*name));
+        let set = cri.map(|cri| cri.get("enable_cdi").and_then(Value::as_bool));
+        match set.reduce(|one, other| one.into_iter().chain(other).min()) {
+            None => {}
+            Some(None) if is_new => {}
+            Some(set) => found = set,
         }
     }
     found
+}
+
+/// The names that containerd reads the CRI plugin's table by, in a file of this version. It ignores
+/// a table with the name of another version. containerd 1 does not start with version 3 or later.
+fn plugins(version: Option<i64>, is_new: bool) -> &'static [&'static str] {
+    let [one, two, three] = &PLUGINS;
+    match version {
+        Some(1) => std::slice::from_ref(one),
+        Some(2) => std::slice::from_ref(two),
+        Some(3 | 4) if is_new => std::slice::from_ref(three),
+        // An imported file may leave its version out.
+        _ if is_new => &PLUGINS,
+        _ => &[],
+    }
+}
+
+fn version(table: &Table) -> Option<i64> {
+    table.get("version").and_then(Value::as_integer)
+}
+
+/// The places where the main file of containerd may be.
+#[must_use]
+pub fn configurations(settings: &Settings) -> [PathBuf; 3] {
+    CONFIGS.map(|file| settings.on_host(Path::new(file)))
 }
 
 /// The main file and the files that it imports, in the order in which they are read.
@@ -182,6 +213,41 @@ mod tests {
         // containerd 2 merges the tables.
         let off = main.replace("true", "false");
         assert!(answer("containerd://2.1.9", Some(&off), Some(other)).is_err());
+    }
+
+    #[test]
+    fn a_table_that_containerd_ignores_in_the_files_version_counts_for_nothing() {
+        const THREE: &str = "[plugins.\"io.containerd.cri.v1.runtime\"]\nenable_cdi = true\n";
+        const ONE: &str = "[plugins.cri]\nenable_cdi = true\n";
+        let old = "containerd://1.7.24";
+        let both = format!("{THREE}{}", ON.replace("true", "false"));
+        let both = format!("version = 2\n{}", both.replace("version = 2\n", ""));
+        for (config, is_accepted) in [
+            (both.clone(), false),
+            (format!("version = 2\n{THREE}"), false),
+            (format!("version = 3\n{THREE}"), false),
+            (format!("version = 2\n{ONE}"), false),
+            (ON.replace("version = 2\n", ""), false),
+            (ONE.to_owned(), true),
+            (format!("version = 1\n{ONE}"), true),
+        ] {
+            assert_eq!(
+                answer(old, Some(&config), None).is_ok(),
+                is_accepted,
+                "{config}"
+            );
+        }
+        let off = THREE.replace("true", "false");
+        for (config, is_accepted) in [
+            (both, false),
+            (format!("version = 2\n{off}"), true),
+            (format!("version = 3\n{off}"), false),
+            (format!("version = 5\n{off}"), false),
+            (off, false),
+        ] {
+            let new = answer("containerd://2.1.9", Some(&config), None);
+            assert_eq!(new.is_ok(), is_accepted, "{config}");
+        }
     }
 
     #[test]
