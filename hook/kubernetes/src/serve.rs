@@ -54,6 +54,7 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
         settings: Arc::clone(&settings),
         cluster,
         state: Arc::clone(&state),
+        wake: Arc::clone(&wake),
         published: published.subscribe(),
     };
     let socket = settings.socket();

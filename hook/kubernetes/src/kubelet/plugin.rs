@@ -12,12 +12,12 @@ use crate::kubelet::messages::{
     Claim, Claims, Device, Empty, Prepared, PreparedClaim, Unprepared, UnpreparedClaim,
 };
 use crate::kubelet::server::{self, Answer, Services};
-use crate::ready::state::State;
+use crate::ready::{self, state::State};
 use gpuslice_host::base::text::shown;
 use http::Request;
 use hyper::body::Incoming;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// The services of the driver's own socket.
 pub struct Plugin {
@@ -27,6 +27,8 @@ pub struct Plugin {
     pub cluster: Cluster,
     /// The driver's state.
     pub state: Arc<State>,
+    /// Asks for the next round of publishing.
+    pub wake: Arc<Notify>,
     /// The names of the published devices.
     pub published: watch::Receiver<Vec<String>>,
 }
@@ -82,6 +84,9 @@ impl Plugin {
 
     async fn prepare_one(&self, claim: &Claim) -> Result<Vec<Device>, String> {
         self.state.now()?;
+        // The state is that of the last round, and the engine's files may have changed since.
+        ready::recheck(&self.settings, &self.state.engine())
+            .inspect_err(|_| self.wake.notify_one())?;
         let named = Named {
             namespace: &claim.namespace,
             name: &claim.name,

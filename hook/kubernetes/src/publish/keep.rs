@@ -12,7 +12,7 @@ use crate::publish::reconcile::{self, Kept};
 use crate::publish::slices;
 use crate::publish::taints::{self, Gone};
 use crate::ready::state::{State, UNLISTED};
-use crate::ready::{self, Refusal};
+use crate::ready::{self, Refusal, engine};
 use gpuslice_config::host::meminfo;
 use gpuslice_host::base::read;
 use gpuslice_host::machine::devices::{self as list, Devices};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, watch};
 use tokio_stream::StreamExt;
 
-/// How often the files are compared with those that were read. A comparison is two system calls.
+/// How often the files are compared with those that were read. A comparison is five system calls.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How often everything is checked without a cause. The watch reports changes of the slices at once.
@@ -107,9 +107,9 @@ impl Keeper {
     }
 
     /// Waits for a cause of the next round.
-    async fn wait(&self, longest: Duration, seen: &[Option<[u64; 4]>]) {
+    async fn wait(&self, longest: Duration, seen: &[Option<[u64; 4]>; 5]) {
         let files_change = async {
-            while self.fingerprint() == seen {
+            while self.fingerprint() == *seen {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -128,7 +128,8 @@ impl Keeper {
     }
 
     async fn round(&self, kept: &mut Kept, gone: &mut Gone) -> Result<(), Refusal> {
-        let node = ready::check(&self.settings, &self.cluster).await?;
+        let (node, engine) = ready::check(&self.settings, &self.cluster).await?;
+        self.state.engine_is(engine);
         let (facts, unlisted) = self.facts().map_err(Refusal::Final)?;
         let devices = devices::devices(&facts, true);
         // Without a list, only devices are left that were published before. They get a taint at once.
@@ -238,10 +239,12 @@ impl Keeper {
         Ok((facts, unlisted))
     }
 
-    /// A file's inode, size and time of change. One of them differs after the file was replaced or written.
-    fn fingerprint(&self) -> [Option<[u64; 4]>; 2] {
+    /// The inode, size and time of change of each file that decides. One of them differs after a file
+    /// was replaced or written. Files that the engine's configuration imports are read for each claim.
+    fn fingerprint(&self) -> [Option<[u64; 4]>; 5] {
         let host = self.settings.host();
-        [host.devices(), host.policy()].map(|path| {
+        let [containerd, k3s, rke2] = engine::configurations(&self.settings);
+        [host.devices(), host.policy(), containerd, k3s, rke2].map(|path| {
             let facts = path.metadata().ok()?;
             let times = [facts.ctime(), facts.ctime_nsec()].map(i64::cast_unsigned);
             let [seconds, nanoseconds] = times;

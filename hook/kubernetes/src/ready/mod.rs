@@ -37,21 +37,31 @@ impl Refusal {
     }
 }
 
-/// Checks the hook and the node's engine, and returns the node.
+/// Checks the hook and the node's engine, and returns the node and the name of the engine.
 ///
 /// # Errors
 /// [`Refusal`], in one sentence.
-pub async fn check(settings: &Settings, cluster: &Cluster) -> Result<Node, Refusal> {
+pub async fn check(settings: &Settings, cluster: &Cluster) -> Result<(Node, String), Refusal> {
     hook(settings).map_err(Refusal::Final)?;
     let node = cluster.node().await;
     let node = node.map_err(|error| Refusal::of("read this node", &error))?;
     let status = node.status.as_ref();
     let engine = status
         .and_then(|status| status.node_info.as_ref())
-        .map(|info| info.container_runtime_version.as_str())
+        .map(|info| info.container_runtime_version.clone())
         .unwrap_or_default();
-    engine::check(settings, engine).map_err(Refusal::Final)?;
-    Ok(node)
+    engine::check(settings, &engine).map_err(Refusal::Final)?;
+    Ok((node, engine))
+}
+
+/// Checks the files of the hook and of this engine again, which may have changed since the last
+/// [`check`].
+///
+/// # Errors
+/// Why a container would start without its slice, or never.
+pub fn recheck(settings: &Settings, engine: &str) -> Result<(), String> {
+    hook(settings)?;
+    engine::check(settings, engine)
 }
 
 fn hook(settings: &Settings) -> Result<(), String> {

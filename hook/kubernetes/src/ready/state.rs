@@ -4,6 +4,7 @@
 use crate::base::log;
 use gpuslice_host::base::files;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -21,6 +22,8 @@ pub const UNLISTED: &str = "there is no list of GPUs";
 #[derive(Debug)]
 pub struct State {
     now: watch::Sender<Result<(), String>>,
+    /// The node's engine at the last check, such as `containerd://2.1.9`.
+    engine: Mutex<String>,
     file: PathBuf,
     started: Instant,
 }
@@ -31,6 +34,7 @@ impl State {
     pub fn new(file: PathBuf) -> State {
         let state = State {
             now: watch::Sender::new(Err(STARTING.to_owned())),
+            engine: Mutex::default(),
             file,
             started: Instant::now(),
         };
@@ -52,6 +56,18 @@ impl State {
             }
             self.write();
         }
+    }
+
+    /// Records the node's engine.
+    pub fn engine_is(&self, engine: String) {
+        *self.engine.lock().unwrap_or_else(PoisonError::into_inner) = engine;
+    }
+
+    /// The node's engine at the last check; empty before the first one.
+    #[must_use]
+    pub fn engine(&self) -> String {
+        let engine = self.engine.lock();
+        engine.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The state of this moment.

@@ -48,6 +48,38 @@ fn an_engine_that_ignores_cdi_is_refused_until_it_does_not() {
 }
 
 #[test]
+fn an_engine_that_no_longer_enables_cdi_gets_no_claim_from_that_moment() {
+    let mut node = Node::new();
+    node.api.kept().engine = "containerd://1.7.24".to_owned();
+    let config = node.path("etc/containerd/config.toml");
+    let imports = "imports = [\"conf.d/*.toml\"]\nversion = 2\n";
+    let cri = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n";
+    let imported = node.path("etc/containerd/conf.d/cdi.toml");
+    fs::create_dir_all(imported.parent().unwrap()).unwrap();
+    fs::write(&config, imports).unwrap();
+    fs::write(&imported, format!("{cri}enable_cdi = true\n")).unwrap();
+    node.start();
+    let kubelet = node.kubelet();
+    kubelet.register();
+    node.is_published();
+    node.api.add_claim(simple());
+    fs::write(&imported, cri).unwrap();
+    let sentence = "containerd://1.7.24 ignores CDI devices, so containers would have the whole GPU: \
+                    set enable_cdi = true in its CRI plugin and restart it";
+    let error = kubelet.prepare_one(&named("c1", UID)).error;
+    assert_eq!(error, format!("gpuslice: {sentence}"));
+    assert!(node.cdi_files().is_empty());
+    // The refused claim is a cause for a round, and a change of the main file is one as well.
+    drop(node.api.until("withdrawn", |kept| kept.slices.is_empty()));
+    node.until_probe(sentence);
+    fs::write(&config, format!("{cri}enable_cdi = true\n")).unwrap();
+    node.is_published();
+    assert_eq!(kubelet.prepare_one(&named("c1", UID)).error, "");
+    fs::write(&config, cri).unwrap();
+    drop(node.api.until("withdrawn", |kept| kept.slices.is_empty()));
+}
+
+#[test]
 fn a_cluster_without_dra_or_consumable_capacity_is_refused() {
     let mut node = Node::new();
     node.api.kept().has_no_v1 = true;
@@ -86,7 +118,6 @@ fn a_host_without_the_hook_or_the_list_of_gpus_is_refused() {
     refused(&mut node, &sentence);
 }
 
-/// The sentence of a driver without a list of GPUs.
 /// The sentence of a driver without a list of GPUs.
 pub(crate) fn not_listed(node: &Node) -> String {
     format!(
