@@ -133,6 +133,24 @@ impl Host {
         (Engine::new(theirs), served)
     }
 
+    /// Synchronizes with an engine that runs a container `of-ID` in each pod.
+    fn synchronize(&self, pods: Vec<PodSandbox>) {
+        let container = |pod: &PodSandbox| Container {
+            id: format!("of-{}", pod.id),
+            name: "main".to_owned(),
+            pod_sandbox_id: pod.id.clone(),
+            state: 3,
+            ..Container::default()
+        };
+        let request = SynchronizeRequest {
+            containers: pods.iter().map(container).collect(),
+            pods,
+            more: false,
+        };
+        let (mut engine, _served) = self.configured();
+        engine.call("Synchronize", &request);
+    }
+
     /// A session of a registered and configured plugin.
     fn configured(&self) -> (Engine, JoinHandle<Result<End, SessionError>>) {
         let (mut engine, served) = self.session();
@@ -362,6 +380,47 @@ fn a_container_with_a_record_is_no_event() {
             more: false,
         },
     );
+    assert_eq!(host.events(), "");
+}
+
+#[test]
+fn a_request_that_the_hook_would_have_refused_is_an_event() {
+    let host = Host::new("");
+    let pod = |id: &str, key: &str, value: &str| PodSandbox {
+        id: id.to_owned(),
+        ..pod(&[(key, value)])
+    };
+    let pods = vec![
+        pod("unknown", "gpuslice.io/memroy", "8GiB"),
+        pod("size", "gpuslice.io/memory", "8 Gigs"),
+        pod("other", "gpuslice.io/containers", "side"),
+    ];
+    host.synchronize(pods);
+    let events = host.events();
+    assert_eq!(events.lines().count(), 2, "{events}");
+    assert!(events.contains(r#""container":"of-unknown""#));
+    assert!(events.contains(r#""container":"of-size""#));
+}
+
+#[test]
+fn a_damaged_record_hides_only_the_containers_that_it_may_name() {
+    let host = Host::new("");
+    let pods = || {
+        let pod = |id: &str| PodSandbox {
+            id: id.to_owned(),
+            ..pod(&[("gpuslice.io/memory", "8GiB")])
+        };
+        vec![pod("one"), pod("two")]
+    };
+    std::fs::write(host.paths().slice("of-one"), "{").unwrap();
+    host.synchronize(pods());
+    let events = host.events();
+    assert_eq!(events.lines().count(), 1, "{events}");
+    assert!(events.contains(r#""container":"of-two""#));
+    // A slice with a name may be of any container.
+    let host = Host::new("");
+    std::fs::write(host.paths().slice("named-0123456789abcdef"), "{").unwrap();
+    host.synchronize(pods());
     assert_eq!(host.events(), "");
 }
 

@@ -1,11 +1,13 @@
 //! Finds containers that ask for a slice, or must have one, and run without one, because the plugin
 //! was not connected when they were created.
-//! Touches: the registry, by reading it.
+//! Touches: the registry, by reading it; the log.
 
 use super::adjust::{Adjusting, both, has_gpu};
 use super::api::{ALIVE, Container, PodSandbox};
+use crate::base::log;
+use gpuslice_hook::plan::may_be_of;
 use gpuslice_hook::request::annotations::{self, AnnotatedRequest};
-use gpuslice_hook::request::dialects::{self, Given};
+use gpuslice_hook::request::dialects::{self, DialectError, Given};
 use gpuslice_hook::request::identity::Identity;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::events::{Event, EventKind};
@@ -20,17 +22,29 @@ pub(super) fn of(
     host: &Adjusting<'_>,
     paths: &HostPaths,
 ) -> Vec<Event> {
-    // A damaged record may be of any of them.
-    let Ok((records, damaged)) = records::survey(paths) else {
-        return Vec::new();
+    let (records, damaged) = match records::survey(paths) {
+        Ok(found) => found,
+        Err(error) => {
+            log::line(&format!(
+                "cannot check whether containers run without a slice: {error}"
+            ));
+            return Vec::new();
+        }
     };
-    if !damaged.is_empty() {
-        return Vec::new();
+    for record in &damaged {
+        log::line(&format!(
+            "{record}; its containers are not checked for a missing slice"
+        ));
     }
+    let is_damaged = |container: &Container| {
+        let mut damaged = damaged.iter();
+        damaged.any(|one| may_be_of(&one.slice, &container.id, &container.pod_sandbox_id))
+    };
     let members = records.iter().flat_map(|record| &record.containers);
     let known: BTreeSet<&str> = members.map(|member| member.id.as_str()).collect();
     let living = containers.iter().filter(|one| ALIVE.contains(&one.state));
-    let unknown = living.filter(|container| !known.contains(container.id.as_str()));
+    let unknown =
+        living.filter(|container| !known.contains(container.id.as_str()) && !is_damaged(container));
     unknown
         .filter_map(|container| {
             let pod = pods.iter().find(|pod| pod.id == container.pod_sandbox_id)?;
@@ -40,7 +54,8 @@ pub(super) fn of(
         .collect()
 }
 
-/// Whether a container asks for a slice of its own, as the hook would read it.
+/// Whether a container asks for a slice of its own, as the hook would read it. The hook would have
+/// refused a request that cannot be read.
 fn asks(pod: &PodSandbox, container: &Container, host: &Adjusting<'_>) -> bool {
     let all = both(pod, container);
     let who = Identity {
@@ -56,8 +71,13 @@ fn asks(pod: &PodSandbox, container: &Container, host: &Adjusting<'_>) -> bool {
         name: Some(&container.name),
         visible: None,
     });
-    matches!(native, Ok(AnnotatedRequest::Slice(_)))
-        || foreign.is_ok_and(|foreign| foreign.asked.is_some())
+    let is_foreign = match foreign {
+        Ok(foreign) => foreign.asked.is_some(),
+        // A container without a GPU has no share.
+        Err(DialectError::WhichShare(_)) => has_gpu(container),
+        Err(_) => true,
+    };
+    is_foreign || matches!(native, Ok(AnnotatedRequest::Slice(_)) | Err(_))
 }
 
 fn event(pod: &PodSandbox, container: &Container) -> Event {

@@ -59,6 +59,12 @@ fn named_slice(names: &str) -> String {
     hashed(NAMED, names)
 }
 
+/// Whether a slice of this id may be that of a container: its own, its pod's, or a named one.
+#[must_use]
+pub fn may_be_of(slice: &str, container: &str, sandbox: &str) -> bool {
+    slice == container || slice == pod_slice(sandbox) || slice.starts_with(NAMED)
+}
+
 fn hashed(prefix: &str, text: &str) -> String {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
