@@ -245,13 +245,17 @@ pub fn read_beside(
             .as_deref()
             .is_some_and(|own| names.any(|name| name == own))
     };
-    if listed.is_some_and(|list| !named && !mentioned(list)) {
+    let is_listed = listed.map(mentioned);
+    if is_listed == Some(false) && !named {
         return Ok(AnnotatedRequest::NotThisContainer);
     }
     match sized || request.limits_something() {
         true => Ok(AnnotatedRequest::Slice(request)),
-        // Every key was for other containers.
-        false if request == SliceRequest::default() => Ok(AnnotatedRequest::NotThisContainer),
+        false if request == SliceRequest::default() => match is_listed {
+            Some(true) => Err(AnnotationError::NoMemory("containers")),
+            // Every key was for other containers.
+            _ => Ok(AnnotatedRequest::NotThisContainer),
+        },
         false => Err(AnnotationError::NoMemory(first_option(&request))),
     }
 }

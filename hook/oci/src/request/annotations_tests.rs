@@ -96,6 +96,24 @@ fn a_sidecar_that_nobody_names_has_no_slice() {
     assert_eq!(read_as(Some("log"), &[]), Ok(AnnotatedRequest::Nothing));
 }
 
+#[test]
+fn a_container_that_is_listed_without_a_size_is_refused() {
+    let listed = [("containers", "main, other")];
+    let error = read_as(Some("main"), &listed).unwrap_err();
+    assert_eq!(error, AnnotationError::NoMemory("containers"));
+    assert_eq!(
+        error.to_string(),
+        "annotation gpuslice.io/containers needs a size (add gpuslice.io/memory)"
+    );
+    let own = [("containers", "main"), ("container.side.memory", "8GiB")];
+    assert_eq!(read_as(Some("main"), &own).unwrap_err(), error);
+    assert!(request(Some("side"), &own).limits_something());
+    for pairs in [&listed[..], &own[..]] {
+        let log = read_as(Some("log"), pairs);
+        assert_eq!(log, Ok(AnnotatedRequest::NotThisContainer));
+    }
+}
+
 /// podman passes no container names, so a key with a name would limit no container.
 #[test]
 fn where_containers_have_no_names_none_is_meant_by_its_name() {
