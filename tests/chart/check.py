@@ -218,6 +218,12 @@ def notes():
     assert "kubectl label node NODE gpuslice.io/node=true" in after(SETS[2][2])
     assert "resourceslices" not in after(SETS[2][2])
     assert "helm uninstall gpuslice -n gpuslice" in after({"cleanup": True})
+    # Keys of other systems count only where the hook runs, and no policy refuses the other pods.
+    dialects = {"policy": "[dialects]\nkai = true\n"}
+    assert "does not run for pods without a claim" in after(dialects)
+    assert "runs only in pods with runtimeClassName: gpuslice" in after({**SETS[2][2], **dialects})
+    for values in ({}, {**SETS[4][2], **dialects}, {"policy": "# [dialects]\n"}):
+        assert "[dialects]" not in after(values), values
     # Annotated pods get their GPUs from NVIDIA's device plugin, and claims do not.
     assert "device-plugin=false" in after({}) and "device-plugin=false" not in after(SETS[2][2])
 
