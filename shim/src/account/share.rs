@@ -82,29 +82,46 @@ pub(crate) struct Full;
 pub(crate) enum Granted {
     /// Claimed for this process.
     Own,
-    /// Imported: another process may pay for it.
-    Import(Class),
-    /// An import that is charged like an allocation.
-    Paid,
+    /// Imported, with the size that is charged: another process may pay for it.
+    Import(Class, Bytes),
+    /// An import of this size that is charged like an allocation.
+    Paid(Bytes),
 }
 
-/// Records that memory is about to be imported.
+/// The size and memory type that an importer names.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    pub(crate) bytes: Bytes,
+    /// Whether memory of this type is charged.
+    pub(crate) is_charged: bool,
+}
+
+/// Records that memory is about to be imported. An importer may name another size and another type
+/// than the memory has: what a process of the slice has exported is charged at least its exported
+/// size, whatever its type. None: it is not charged.
 #[inline(never)]
-pub(crate) fn import(account: &Account, key: u64, bytes: Bytes) -> Result<Granted, Full> {
+pub(crate) fn import(account: &Account, key: u64, named: Named) -> Result<Option<Granted>, Full> {
     let class = Class::of(key);
+    let exported = account.ledger.exported(account.listed, class);
+    if exported.is_none() && !named.is_charged {
+        return Ok(None);
+    }
+    let size = exported.map_or(Bytes::ZERO, |exported| exported.bytes);
+    let bytes = named.bytes.max(size);
     match account.import(class, bytes) {
         Import::Refused { .. } => Err(Full),
-        Import::Shared => Ok(Granted::Import(class)),
-        Import::Paid => Ok(Granted::Paid),
+        Import::Shared => Ok(Some(Granted::Import(class, bytes))),
+        Import::Paid => Ok(Some(Granted::Paid(bytes))),
     }
 }
 
 impl Granted {
-    /// The record of what was granted.
-    pub(crate) fn share(self, account: &Account, bytes: Bytes) -> Share {
-        let (class, whose) = match self {
-            Granted::Import(class) => (class, Whose::Imported),
-            Granted::Own | Granted::Paid => (Class::numbered(0), Whose::Own),
+    /// The record of what was granted. `requested`: the size of an allocation.
+    pub(crate) fn share(self, account: &Account, requested: Bytes) -> Share {
+        let (class, whose, bytes) = match self {
+            Granted::Import(class, bytes) => (class, Whose::Imported, bytes),
+            Granted::Paid(bytes) => (Class::numbered(0), Whose::Own, bytes),
+            Granted::Own => (Class::numbered(0), Whose::Own, requested),
         };
         Share {
             bytes,
@@ -116,10 +133,11 @@ impl Granted {
 
     /// Takes back what was granted, because the driver has not allocated it.
     #[inline(never)]
-    pub(crate) fn undo(self, account: &Account, bytes: Bytes) {
+    pub(crate) fn undo(self, account: &Account, requested: Bytes) {
         match self {
-            Granted::Import(class) => sharing::unimport(account.listed, class, bytes),
-            Granted::Own | Granted::Paid => account.release(bytes, Kind::Vmm),
+            Granted::Import(class, bytes) => sharing::unimport(account.listed, class, bytes),
+            Granted::Paid(bytes) => account.release(bytes, Kind::Vmm),
+            Granted::Own => account.release(requested, Kind::Vmm),
         }
     }
 }

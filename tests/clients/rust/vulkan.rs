@@ -307,7 +307,8 @@ impl Client {
         })
     }
 
-    /// `import NUMBER BYTES DEVICE PID DESCRIPTOR`: the memory behind another process's descriptor.
+    /// `import NUMBER BYTES DEVICE PID DESCRIPTOR [HOST]`: the memory behind a process's descriptor.
+    /// HOST 1 names a memory type of the host.
     fn import(&mut self, n: &[u64]) -> Outcome<Said> {
         let (pid, descriptor) = (libc::pid_t::try_from(n[3])?, c_int::try_from(n[4])?);
         let own = match u32::try_from(pid)? == std::process::id() {
@@ -323,7 +324,7 @@ impl Client {
             .fd(own);
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(n[1])
-            .memory_type_index(self.kind(self.card(0)?, true)?)
+            .memory_type_index(self.kind(self.card(0)?, n.get(5) != Some(&1))?)
             .push_next(&mut fd);
         self.allocate(n[0], n[2], &info)
     }

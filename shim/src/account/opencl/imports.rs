@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use gpuslice_config::ledger::Class;
 
 use super::{Allocate, Made, Request, account, report_end};
-use crate::account::share::{self, Granted, Share};
+use crate::account::share::{self, Full, Granted, Named, Share};
 use crate::account::{Account, find, ledger};
 use crate::answer::opencl::{self, Room};
 use crate::log::counters;
@@ -64,8 +64,14 @@ pub(crate) unsafe fn pay(request: Request, external: External, allocate: Allocat
         return Made::Object(allocate.call(), 0);
     };
     let bytes = share::paged(request.bytes);
-    let Ok(granted) = share::import(&account, key, bytes) else {
-        return Made::Refused;
+    let named = Named {
+        bytes,
+        is_charged: true,
+    };
+    let granted = match share::import(&account, key, named) {
+        Ok(Some(granted)) => granted,
+        Ok(None) => return Made::Object(allocate.call(), 0),
+        Err(Full) => return Made::Refused,
     };
     let object = allocate.call();
     match object.is_null() {

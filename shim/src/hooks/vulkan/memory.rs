@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
-use crate::account::share::{self, Full, Granted};
+use crate::account::share::{self, Full, Granted, Named};
 use crate::account::{Account, sharing, vulkan as account};
 use crate::hooks::vulkan::devices::{self, Body};
 use crate::hooks::vulkan::group;
@@ -18,6 +18,8 @@ use crate::real::vulkan_abi::*;
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) bytes: Bytes,
+    /// Whether memory of this type is charged.
+    is_charged: bool,
     /// The members that get memory, one bit each.
     pub(super) members: u32,
     /// The key of the memory that is imported.
@@ -84,7 +86,10 @@ impl Request {
     #[inline(always)]
     pub(super) fn claim(&self, payer: &Account) -> Result<Option<Granted>, Full> {
         match self.import {
-            Some(key) => share::import(payer, key, self.bytes).map(Some),
+            Some(key) => {
+                let (bytes, is_charged) = (self.bytes, self.is_charged);
+                share::import(payer, key, Named { bytes, is_charged })
+            }
             None => account::claim(payer, self.bytes),
         }
     }
@@ -109,16 +114,14 @@ unsafe fn request(body: &Body, info: *const VkMemoryAllocateInfo) -> Option<Requ
     // SAFETY: the caller guarantees that `info` is null or valid.
     let info = unsafe { info.as_ref() }?;
     let is_charged = 1u32.checked_shl(info.memoryTypeIndex).unwrap_or(0) & body.charged != 0;
-    if !is_charged {
-        return None;
-    }
     let request = Request {
         bytes: share::paged(info.allocationSize),
+        is_charged,
         members: u32::MAX,
         import: None,
     };
     match info.start.pNext.is_null() {
-        true => Some(request),
+        true => is_charged.then_some(request),
         // SAFETY: the caller guarantees the chain.
         false => unsafe { chained_request(request, info.start.pNext) },
     }
@@ -166,7 +169,8 @@ unsafe fn chained_request(
         }
         next = link.pNext;
     }
-    Some(request)
+    // Only the exporter knows the type of imported memory.
+    (request.is_charged || request.import.is_some()).then_some(request)
 }
 
 /// `vkFreeMemory`.

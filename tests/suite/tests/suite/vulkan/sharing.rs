@@ -83,6 +83,48 @@ fn an_import_that_is_charged_gets_what_cuda_keeps() {
     assert_eq!(slice.counted(), context + GIB);
 }
 
+/// Exports, imports with a smaller size, and frees the original, until the slice is full.
+fn imports_too_small(slice: &Counted, mut import: impl FnMut(&mut Worker, u64, i64) -> i32) {
+    let mut client = opened(slice, Way::Loader);
+    for number in 0..3 {
+        let code = take(&mut client, number, EACH);
+        if number == 2 {
+            assert_eq!(code, NO_ROOM, "two imports fill the slice");
+            break;
+        }
+        assert_eq!(code, 0, "{number}");
+        let descriptor = export(&mut client, number);
+        assert_eq!(import(&mut client, number, descriptor), 0, "{number}");
+        client.must(&format!("free {number}"));
+        let expected = (number + 1) * EACH;
+        assert_eq!((slice.held(), slice.counted()), (expected, expected));
+    }
+}
+
+#[test]
+fn a_vulkan_import_is_charged_the_exported_size() {
+    // The importer names a memory type of the device, or of the host.
+    for host in [0, 1] {
+        let slice = Counted::new("rtx3090", GIB);
+        imports_too_small(&slice, |client, number, descriptor| {
+            let (number, pid) = (number + 100, client.pid());
+            client.code(&format!("import {number} 4096 0 {pid} {descriptor} {host}"))
+        });
+    }
+}
+
+#[test]
+fn an_opencl_import_is_charged_the_exported_size() {
+    let slice = Counted::new("rtx3090", GIB);
+    let mut importer = opencl::worker(&slice, "icd");
+    imports_too_small(&slice, |client, number, descriptor| {
+        let pid = client.pid();
+        importer.code(&format!("import {number} 4096 {pid} {descriptor}"))
+    });
+    importer.must("release 0");
+    assert_eq!((slice.held(), slice.counted()), (EACH, EACH));
+}
+
 /// `CL_MEM_OBJECT_ALLOCATION_FAILURE`.
 const OPENCL_NO_ROOM: i32 = -4;
 
