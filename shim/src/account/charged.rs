@@ -6,7 +6,7 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use super::pools::Pool;
-use super::{Account, Outcome, by_ordinal};
+use super::{Account, Outcome, by_ordinal, sharing_host};
 use crate::answer::location::{self, Location};
 use crate::real::copies::CopyId;
 use crate::state::reservations::What;
@@ -54,7 +54,7 @@ pub(crate) fn payer(
     let device = match at {
         Location::Device(ordinal) => Some(ordinal),
         // On unified memory the host's memory is the device's.
-        Location::Host => here.filter(|here| is(*here, Account::unified)),
+        Location::Host => sharing_host(copy).map(|(ordinal, _)| ordinal),
         Location::Unknown => Some(here?),
     };
     Some((What::Pool(handle), device))

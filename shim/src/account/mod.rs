@@ -87,6 +87,15 @@ pub(crate) fn by_ordinal(copy: CopyId, ordinal: CudaOrdinal) -> Option<Account> 
     })
 }
 
+/// The first device that shares the host's memory. It pays for CUDA's memory of the host, whether
+/// or not the thread has a current context.
+#[cold]
+#[inline(never)]
+pub(crate) fn sharing_host(copy: CopyId) -> Option<(CudaOrdinal, Account)> {
+    let accounts = device::all(copy).map(|ordinal| Some((ordinal, by_ordinal(copy, ordinal)?)));
+    accounts.flatten().find(|(_, account)| account.unified())
+}
+
 /// The account of a device that another API than CUDA has identified.
 pub(crate) fn of_device(device: Device<'static>) -> Option<Account> {
     let slice = slice::current()?;

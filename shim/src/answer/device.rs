@@ -79,8 +79,8 @@ const UNIFIED: u32 = 0x100;
 const HELD: u32 = 0x200;
 const UNLIMITED: u8 = 0xff;
 
-/// Returns the device of the calling thread's current context. `alone` caches whether the driver has
-/// only one device: 0 unknown, 1 yes, 2 no.
+/// Returns the device of the calling thread's current context, or the only device. `alone` caches
+/// whether the driver has only one device: 0 unknown, 1 yes, 2 no.
 #[inline(always)]
 pub(crate) fn current(copy: CopyId) -> Option<CudaOrdinal> {
     let alone = &copies::devices(copy)?.alone;
@@ -98,7 +98,11 @@ fn first(copy: CopyId, alone: &AtomicU8) -> Option<CudaOrdinal> {
     let count = functions::cuDeviceGetCount::real(copy)?;
     // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } == SUCCESS {
-        alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
+        let is_only = devices == 1;
+        alone.store(if is_only { 1 } else { 2 }, Ordering::Relaxed);
+        if is_only {
+            return Some(CudaOrdinal(0));
+        }
     }
     context_device(copy)
 }

@@ -129,7 +129,7 @@ fn payer(copy: CopyId, wanted: &AllocationProp) -> Option<(Account, Kind)> {
     match wanted.place() {
         Location::Device(ordinal) => Some((account::by_ordinal(copy, ordinal)?, Kind::Vmm)),
         // On unified memory the host's memory is the device's.
-        Location::Host => Some((current().filter(Account::unified)?, Kind::Pinned)),
+        Location::Host => Some((account::sharing_host(copy)?.1, Kind::Pinned)),
         Location::Unknown => Some((current()?, Kind::Vmm)),
     }
 }

@@ -90,6 +90,33 @@ fn the_hosts_default_pool_takes_nothing_from_the_slice_of_a_card() {
 }
 
 #[test]
+fn memory_of_the_host_is_limited_without_a_current_context() {
+    let slice = Counted::new("gb10", 2 * GIB);
+    let mut worker = slice.idle();
+    worker.must("init");
+    let refused = worker.code(&format!("create-at 0 {} 2 0", 4 * GIB));
+    assert_eq!(refused, OUT_OF_MEMORY);
+    worker.must(&format!("create-at 0 {} 2 0", 512 * MIB));
+    assert_eq!(slice.counted(), 512 * MIB);
+    worker.must("free 0");
+    assert_eq!(slice.counted(), 0);
+}
+
+#[test]
+fn a_pool_of_the_host_is_limited_if_it_was_made_without_a_context() {
+    let slice = Counted::new("gb10", 2 * GIB);
+    let mut worker = slice.idle();
+    worker.must("init");
+    worker.must(&format!("pool-at 0 {PINNED} 2 0"));
+    worker.must("start 0");
+    let before = slice.counted();
+    let refused = worker.code(&format!("from 1 0 {}", 4 * GIB));
+    assert_eq!(refused, OUT_OF_MEMORY);
+    worker.must(&format!("from 1 0 {}", 512 * MIB));
+    assert_eq!(slice.counted() - before, 512 * MIB);
+}
+
+#[test]
 fn the_hosts_default_pool_is_limited_on_unified_memory() {
     for pool in ["pool-at", "default-pool-at"] {
         let slice = Counted::new("gb10", 2 * GIB);
