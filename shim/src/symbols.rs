@@ -96,6 +96,10 @@ symbols! {
     Cuda fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice) -> CUresult = cuda::context::create, as "cuCtxCreate" since 3020;
     Cuda fn cuCtxCreate_v3(pctx: *mut CUcontext, paramsArray: *mut c_void, numParams: i32, flags: u32, dev: CUdevice) -> CUresult = cuda::context::create_v3, as "cuCtxCreate" since 11040;
     Cuda fn cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut c_void, flags: u32, dev: CUdevice) -> CUresult = cuda::context::create_v4, as "cuCtxCreate" since 12050;
+    Cuda fn cuGLCtxCreate(pCtx: *mut CUcontext, Flags: u32, device: CUdevice) -> CUresult = cuda::context::create, as "cuGLCtxCreate" since 2000;
+    Cuda fn cuGLCtxCreate_v2(pCtx: *mut CUcontext, Flags: u32, device: CUdevice) -> CUresult = cuda::context::create, as "cuGLCtxCreate" since 3020;
+    Cuda fn cuVDPAUCtxCreate(pCtx: *mut CUcontext, flags: u32, device: CUdevice, vdpDevice: u32, vdpGetProcAddress: *mut c_void) -> CUresult = cuda::vdpau::create, as "cuVDPAUCtxCreate" since 3010;
+    Cuda fn cuVDPAUCtxCreate_v2(pCtx: *mut CUcontext, flags: u32, device: CUdevice, vdpDevice: u32, vdpGetProcAddress: *mut c_void) -> CUresult = cuda::vdpau::create, as "cuVDPAUCtxCreate" since 3020;
     Cuda fn cuCtxDestroy(ctx: CUcontext) -> CUresult = cuda::context::destroy, as "cuCtxDestroy" since 2000;
     Cuda fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult = cuda::context::destroy, as "cuCtxDestroy" since 4000;
 

@@ -98,13 +98,10 @@ fn first(copy: CopyId, alone: &AtomicU8) -> Option<CudaOrdinal> {
     let count = functions::cuDeviceGetCount::real(copy)?;
     // SAFETY: cuDeviceGetCount's contract: it writes to locals of its types.
     if unsafe { count(&raw mut devices) } == SUCCESS {
-        let is_only = devices == 1;
-        alone.store(if is_only { 1 } else { 2 }, Ordering::Relaxed);
-        if is_only {
-            return Some(CudaOrdinal(0));
-        }
+        alone.store(if devices == 1 { 1 } else { 2 }, Ordering::Relaxed);
     }
-    context_device(copy)
+    let only = (devices == 1).then_some(CudaOrdinal(0));
+    only.or_else(|| context_device(copy))
 }
 
 #[inline(never)]
@@ -113,8 +110,7 @@ fn context_device(copy: CopyId) -> Option<CudaOrdinal> {
     let ask = functions::cuCtxGetDevice::real(copy)?;
     // SAFETY: cuCtxGetDevice's contract: it writes to locals of its types.
     let code = unsafe { ask(&raw mut device) };
-    (code == SUCCESS).then_some(())?;
-    ordinal(device)
+    (code == SUCCESS).then(|| ordinal(device))?
 }
 
 /// Returns the device that a stream runs on, or None if the driver does not know the stream or there

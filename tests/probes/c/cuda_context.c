@@ -10,6 +10,10 @@ int cuCtxCreate(void **, unsigned, int);
 int cuCtxCreate_v2(void **, unsigned, int);
 int cuCtxCreate_v3(void **, void *, int, unsigned, int);
 int cuCtxCreate_v4(void **, void *, unsigned, int);
+int cuGLCtxCreate(void **, unsigned, int);
+int cuGLCtxCreate_v2(void **, unsigned, int);
+int cuVDPAUCtxCreate(void **, unsigned, int, uint32_t, void *);
+int cuVDPAUCtxCreate_v2(void **, unsigned, int, uint32_t, void *);
 int cuCtxDestroy(void *);
 int cuCtxDestroy_v2(void *);
 int nvmlDeviceGetMemoryInfo(void *, unsigned long long *);
@@ -70,5 +74,14 @@ int main(int count, char **words) {
     drop("cuCtxDestroy", REACH(CUDA, cuCtxDestroy, "cuCtxDestroy", 2000)(context[0]));
     for (int i = 1; i < 4; i++)
         drop("cuCtxDestroy_v2", REACH(CUDA, cuCtxDestroy_v2, "cuCtxDestroy", 4000)(context[i]));
+    drop("cuGLCtxCreate", REACH(CUDA, cuGLCtxCreate, "cuGLCtxCreate", 2000)(&context[0], 0, 0));
+    drop("cuGLCtxCreate_v2", REACH(CUDA, cuGLCtxCreate_v2, "cuGLCtxCreate", 3020)(&context[1], 0, 0));
+    drop("cuVDPAUCtxCreate", REACH(CUDA, cuVDPAUCtxCreate, "cuVDPAUCtxCreate", 3010)(&context[2], 0, 0, 0, NULL));
+    drop("cuVDPAUCtxCreate_v2",
+         REACH(CUDA, cuVDPAUCtxCreate_v2, "cuVDPAUCtxCreate", 3020)(&context[3], 0, 0, 0, NULL));
+    for (int i = 0; i < 4; i++)
+        if (cuCtxDestroy_v2(context[i]))
+            die("cuCtxDestroy_v2");
+    drop("none", 0);
     return 0;
 }

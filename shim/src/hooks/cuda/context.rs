@@ -56,7 +56,7 @@ pub(crate) unsafe fn primary_retain(
     make_primary(&account, call.copy, ordinal, context, ask)
 }
 
-/// `cuCtxCreate` and `cuCtxCreate_v2`.
+/// `cuCtxCreate`, `cuGLCtxCreate`, and the second version of each.
 ///
 /// # Safety
 /// As `primary_retain`.
@@ -68,15 +68,8 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, flags, dev) };
-    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
-        Some((account, ordinal)) => {
-            // SAFETY: `make` calls it after the driver has created a context and written it to
-            // `pctx`.
-            let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.copy, ordinal, context, None, ask)
-        }
-        None => ask(),
-    }
+    // SAFETY: `ask` is the driver's call, which writes a context to `pctx`.
+    unsafe { create_by(call.copy, pctx, dev, ask) }
 }
 
 /// `cuCtxCreate_v3`.
@@ -93,15 +86,8 @@ pub(crate) unsafe fn create_v3(
 ) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, params, count, flags, dev) };
-    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
-        Some((account, ordinal)) => {
-            // SAFETY: `make` calls it after the driver has created a context and written it to
-            // `pctx`.
-            let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.copy, ordinal, context, None, ask)
-        }
-        None => ask(),
-    }
+    // SAFETY: `ask` is the driver's call, which writes a context to `pctx`.
+    unsafe { create_by(call.copy, pctx, dev, ask) }
 }
 
 /// `cuCtxCreate_v4`.
@@ -117,12 +103,26 @@ pub(crate) unsafe fn create_v4(
 ) -> CUresult {
     // SAFETY: the caller guarantees the real function's contract for these arguments.
     let ask = || unsafe { (call.real)(pctx, params, flags, dev) };
-    match counted(call.copy, dev).filter(|_| !pctx.is_null()) {
+    // SAFETY: `ask` is the driver's call, which writes a context to `pctx`.
+    unsafe { create_by(call.copy, pctx, dev, ask) }
+}
+
+/// Creates and charges a context that is not primary.
+///
+/// # Safety
+/// On success `ask` writes a context to `pctx`.
+pub(super) unsafe fn create_by(
+    copy: CopyId,
+    pctx: *mut CUcontext,
+    dev: CUdevice,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    match counted(copy, dev).filter(|_| !pctx.is_null()) {
         Some((account, ordinal)) => {
             // SAFETY: `make` calls it after the driver has created a context and written it to
             // `pctx`.
             let context = || unsafe { out::got_handle(pctx) };
-            make(&account, call.copy, ordinal, context, None, ask)
+            make(&account, copy, ordinal, context, None, ask)
         }
         None => ask(),
     }

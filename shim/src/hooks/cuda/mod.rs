@@ -14,4 +14,5 @@ pub(crate) mod ipc;
 pub(crate) mod memory;
 pub(crate) mod pinned;
 pub(crate) mod pool;
+pub(crate) mod vdpau;
 pub(crate) mod vmm;

@@ -71,6 +71,11 @@ fn contexts_are_counted_and_take_what_was_allocated_in_them_along() {
         row("cuCtxDestroy_v2", 2 * held),
         row("cuCtxDestroy_v2", held),
         row("cuCtxDestroy_v2", 0),
+        row("cuGLCtxCreate", one),
+        row("cuGLCtxCreate_v2", 2 * one),
+        row("cuVDPAUCtxCreate", 3 * one),
+        row("cuVDPAUCtxCreate_v2", 4 * one),
+        row("none", 0),
     ];
     says("cuda_context", &expected.concat());
 }

@@ -100,7 +100,7 @@ pub(crate) fn find(driver: &Driver, handle: Handle) -> Answer<&'static Context> 
         .ok_or(INVALID_CONTEXT)
 }
 
-fn create(out: Out<Handle>, flags: u32, device: CUdevice) -> Answer {
+pub(crate) fn create(out: Out<Handle>, flags: u32, device: CUdevice) -> Answer {
     let driver = driver()?;
     if out.is_null() {
         return Err(INVALID_VALUE);

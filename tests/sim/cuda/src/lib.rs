@@ -23,6 +23,7 @@ mod gate;
 mod graph;
 mod graph_edges;
 mod graph_memory;
+mod graphics;
 mod green;
 mod heap;
 mod host;
