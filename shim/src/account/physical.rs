@@ -36,6 +36,8 @@ pub(crate) struct Physical {
     pub(crate) class: Class,
 }
 
+/// The most references that are counted. Memory that has had so many is never released: how many
+/// more it has is not known.
 const REFERENCES: u64 = (1 << 16) - 1;
 const STEPS_AT: u32 = 16;
 const STEPS: u64 = (1 << 23) - 1;
@@ -126,6 +128,9 @@ pub(crate) fn refer(state: &'static ProcessState, handle: u64) {
 pub(crate) fn drop_reference(mut found: FoundEntry) {
     loop {
         let physical = Physical::unpack(found.payload());
+        if physical.references == REFERENCES {
+            return;
+        }
         if physical.references > 1 {
             let fewer = Physical {
                 references: physical.references.wrapping_sub(1),
@@ -165,9 +170,9 @@ pub(crate) fn mapped_into_array(state: &'static ProcessState, array: u64, handle
         return;
     }
     state.tiles.store(1, Ordering::Release);
-    if handles::put_payload(state, Space::Tile, number, handle) {
-        refer(state, handle);
-    }
+    handles::put_payload(state, Space::Tile, number, handle);
+    // Without a record the mapping counts for good: its end cannot be told.
+    refer(state, handle);
 }
 
 /// Removes the references of an array to physical memory.

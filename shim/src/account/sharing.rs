@@ -156,12 +156,16 @@ struct Object {
 }
 
 const ADDRESSES_AT: u32 = 23;
+/// The most addresses of an object that are counted. An object that has had so many is never
+/// released: how many more it has is not known.
 const ADDRESSES: u64 = (1 << 20) - 1;
 const OBJECT_DEVICE_AT: u32 = 43;
 const PAID_AT: u32 = 49;
 /// The bits of a key that fit into the record of an address.
 const KEY: u64 = (1 << 44) - 1;
 const OPENED_AT: u32 = 44;
+/// The most times that an address is counted as open. One that has been open so often counts as open
+/// for good, as with `ADDRESSES`.
 const OPENED: u64 = 127;
 const IMPORT_CONTEXT_AT: u32 = 51;
 
@@ -197,6 +201,11 @@ pub(crate) fn import(copy: CopyId, address: CUdeviceptr, key: u64) -> bool {
     while let Some(found) = handles::find(state, Space::Imported, address) {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;
+        if opened == OPENED && payload & KEY != key {
+            // The driver has closed the address and reused it; the old object stays charged.
+            found.take();
+            continue;
+        }
         let more = opened.saturating_add(1).min(OPENED);
         let payload = (payload & !(OPENED << OPENED_AT)) | (more << OPENED_AT);
         if found.replace_payload(payload) {
@@ -239,6 +248,9 @@ pub(crate) fn closed(mut found: FoundEntry) {
     loop {
         let payload = found.payload();
         let opened = payload >> OPENED_AT & OPENED;
+        if opened == OPENED {
+            return;
+        }
         if opened > 1 {
             let less = payload.wrapping_sub(1 << OPENED_AT);
             if found.replace_payload(less) {
@@ -261,6 +273,9 @@ fn let_go(key: u64) {
     };
     while let Some(found) = handles::find(state, Space::Object, key) {
         let object = Object::unpack(found.payload());
+        if object.addresses == ADDRESSES {
+            return;
+        }
         let less = Object {
             addresses: object.addresses.saturating_sub(1),
             ..object

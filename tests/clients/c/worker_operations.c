@@ -454,6 +454,20 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuMemRetainAllocationHandle(&at, (void *)(uintptr_t)of->at);
         return keep(n[0], PHYSICAL, at, of->bytes, code);
     }
+    if (IS("retains")) {
+        /* Retains the handle of a mapping this many times. */
+        code = 0;
+        for (size_t i = 0; !code && i < n[1]; i++)
+            code = cuMemRetainAllocationHandle(&at, (void *)(uintptr_t)things[n[0] % THINGS].at);
+        return code;
+    }
+    if (IS("releases")) {
+        /* Releases a handle this many times. */
+        code = 0;
+        for (size_t i = 0; !code && i < n[1]; i++)
+            code = cuMemRelease(things[n[0] % THINGS].at);
+        return code;
+    }
     if (IS("array")) {
         struct array_shape shape = {n[1], n[2], 0x20, 4};
         code = cuArrayCreate_v2(&handle, &shape);

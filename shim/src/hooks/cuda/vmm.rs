@@ -177,8 +177,9 @@ pub(crate) unsafe fn map(
     if code == SUCCESS
         && let Some(state) = account::page()
         && found.is_some()
-        && handles::put_payload(state, Space::Mapping, ptr, handle)
     {
+        handles::put_payload(state, Space::Mapping, ptr, handle);
+        // Without a record the mapping counts for good: its end cannot be told.
         refer(state, handle);
     }
     code

@@ -7,6 +7,8 @@ use crate::driver::driver;
 use crate::heap;
 use crate::memory::{release, remember};
 use crate::state::{Paid, Sort};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The vendor's 64 opaque bytes: a mark, the segment, its size.
 type IpcHandle = [u64; 8];
@@ -19,6 +21,15 @@ fn open(out: Out<CUdeviceptr>, handle: IpcHandle) -> Answer {
     if mark != MARK {
         return Err(INVALID_VALUE);
     }
+    // A handle that is open in the context is open once more, at the same address.
+    let again = driver.state().allocations.iter().find_map(|(at, it)| {
+        let is_it = it.sort == Sort::Imported && matches!(it.paid, Paid::Segment(of) if of == id);
+        (is_it && it.context == context.handle()).then_some(*at)
+    });
+    if let Some(at) = again {
+        *more().entry(at).or_default() += 1;
+        return out.set(at);
+    }
     driver.machine.hold_segment(id).ok_or(INVALID_HANDLE)?;
     let at = heap::map(bytes, true)?;
     remember(
@@ -29,7 +40,24 @@ fn open(out: Out<CUdeviceptr>, handle: IpcHandle) -> Answer {
         context,
         Sort::Imported,
     );
+    more().remove(&at);
     out.set(at)
+}
+
+/// How many times more than once each address is open.
+fn more() -> MutexGuard<'static, BTreeMap<CUdeviceptr, u32>> {
+    static MORE: Mutex<BTreeMap<CUdeviceptr, u32>> = Mutex::new(BTreeMap::new());
+    MORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn close(at: CUdeviceptr) -> Answer {
+    if let Some(more) = more().get_mut(&at)
+        && *more > 0
+    {
+        *more -= 1;
+        return Ok(());
+    }
+    release(at, &[Sort::Imported])
 }
 
 /// 64 bytes by value: passed in memory, so the C type's alignment does not matter.
@@ -63,6 +91,6 @@ cuda! {
     }
 
     fn cuIpcCloseMemHandle(at: CUdeviceptr) {
-        release(at, &[Sort::Imported])
+        close(at)
     }
 }

@@ -9,4 +9,5 @@ mod imports;
 mod locations;
 mod managed;
 mod pools;
+mod references;
 mod sparse;
