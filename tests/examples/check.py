@@ -69,6 +69,10 @@ def compose(folder):
     subprocess.run(check, check=True)
 
 
+# A function of Kubernetes' CEL that celpy lacks.
+FUNCTIONS = {"lowerAscii": lambda text: celpy.celtypes.StringType(text.lower())}
+
+
 def refusals(policy, operation, pod, old=None):
     """Returns the messages with which the policy refuses this request."""
     environment = celpy.Environment()
@@ -76,7 +80,8 @@ def refusals(policy, operation, pod, old=None):
     def value(expression, **names):
         given = {"object": pod, "oldObject": old, "request": {"operation": operation}}
         given = {name: celpy.json_to_cel(one) for name, one in given.items()}
-        return environment.program(environment.compile(expression)).evaluate(given | names)
+        program = environment.program(environment.compile(expression), functions=FUNCTIONS)
+        return program.evaluate(given | names)
 
     variables = celpy.celtypes.MapType()
     for variable in policy["variables"]:
@@ -90,7 +95,7 @@ def policy(folder):
     documents = list(yaml.safe_load_all((folder / "admission-policy.yaml").read_text()))
     spec, binding = documents[0]["spec"], documents[1]["spec"]
     assert binding["policyName"] == documents[0]["metadata"]["name"], binding
-    no_class, changed = (rule["message"] for rule in spec["validations"])
+    no_class, upper, changed = (rule["message"] for rule in spec["validations"])
 
     def pod(annotations=None, runtime_class=None):
         metadata = {"name": "p"} | ({"annotations": annotations} if annotations else {})
@@ -107,6 +112,7 @@ def policy(folder):
         ("CREATE", example, None, []),
         ("CREATE", pod(size), None, [no_class]),
         ("CREATE", pod(size, "nvidia"), None, [no_class]),
+        ("CREATE", pod({"GPUslice.io/memory": "1GiB"}, "gpuslice"), None, [upper]),
         ("UPDATE", pod(size, "gpuslice"), pod(size, "gpuslice"), []),
         ("UPDATE", pod(size | foreign, "gpuslice"), pod(size, "gpuslice"), []),
         ("UPDATE", pod(foreign), pod(), []),
