@@ -296,40 +296,28 @@ fn a_folder_that_only_looks_like_that_of_a_run_is_not_removed() {
     }
 }
 
-#[test]
-fn a_client_of_a_daemon_is_named_because_its_containers_are_not_in_the_slice() {
+/// Asserts that a run of this program gives this reason why the slice may not reach others, and that
+/// `--strict` refuses it.
+fn is_named(program: &str, arguments: &[&str], why: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let docker = folder.path().join("docker");
-    gpuslice_test_programs::write_program(&docker, "#!/bin/sh\n");
-    let run = |strict: &[&str]| {
+    let program = folder.path().join(program);
+    gpuslice_test_programs::write_program(&program, "#!/bin/sh\n");
+    for (strict, expected) in [(&[][..], 0), (&["--strict"], 125)] {
         let mut command = HERE.gpuslice();
         command.arg("run").args(SLICED).args(strict).arg("--");
-        told(command.arg(&docker).args(["run", "--gpus", "all"]))
-    };
+        let (_, err, status) = told(command.arg(&program).args(arguments));
+        assert!(status == expected && err.contains(why), "{err}");
+    }
+}
+
+#[test]
+fn a_client_of_a_daemon_is_named_because_its_containers_are_not_in_the_slice() {
     let why = "docker itself is in the slice, but no container or service that it starts";
-    let (_, err, status) = run(&[]);
-    assert!(status == 0 && err.contains(why), "{err}");
-    let (_, err, status) = run(&["--strict"]);
-    assert!(status == 125 && err.contains(why), "{err}");
+    is_named("docker", &["run", "--gpus", "all"], why);
 }
 
 #[test]
 fn a_sandbox_is_named_because_its_programs_may_not_reach_the_library() {
-    let folder = tempfile::tempdir().unwrap();
-    let bwrap = folder.path().join("bwrap");
-    gpuslice_test_programs::write_program(&bwrap, "#!/bin/sh\n");
-    let run = |strict: &[&str]| {
-        let mut command = HERE.gpuslice();
-        command.arg("run").args(SLICED).args(strict).arg("--");
-        told(
-            command
-                .arg(&bwrap)
-                .args(["--ro-bind", "/image", "/", "python3"]),
-        )
-    };
     let why = "bwrap itself is in the slice, but no program that it starts in another root is";
-    let (_, err, status) = run(&[]);
-    assert!(status == 0 && err.contains(why), "{err}");
-    let (_, err, status) = run(&["--strict"]);
-    assert!(status == 125 && err.contains(why), "{err}");
+    is_named("bwrap", &["--ro-bind", "/image", "/", "python3"], why);
 }

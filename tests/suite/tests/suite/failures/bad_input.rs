@@ -8,7 +8,7 @@ use gpuslice_suite::run::{Answer, Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices, of_machine, write};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The driver's answers for an RTX 3090 to a program linked with `-lcuda`.
@@ -31,6 +31,18 @@ fn log_of(file: &Path) -> Vec<String> {
     let mut lines = whole_log_of(file);
     lines.retain(|line| !line.contains(NO_LEDGER));
     lines
+}
+
+/// A program linked with `-lcuda`, with this slice file, and the file of its log.
+fn logged(machine: &Machine, text: &str) -> (Run, PathBuf) {
+    let (file, log) = (
+        machine.folder().join("slice.json"),
+        machine.folder().join("log"),
+    );
+    write(&file, text.as_bytes());
+    let run = machine.place(Run::new(linked_cuda())).with_shim();
+    let run = run.slice(&file).env("GPUSLICE_LOG", "warn");
+    (run.env("GPUSLICE_LOG_FILE", &log), log)
 }
 
 const NO_LEDGER: &str = "names no ledger: its limit is shown, but nothing is counted or refused";
@@ -96,22 +108,8 @@ fn is_refused(name: &str, make: impl Fn(&Path)) {
 fn a_slice_file_of_a_program_preloaded_by_hand_that_names_no_ledger_says_what_it_does_not_do() {
     for (keys, lines) in [("", 1), (",\"enforce\":false", 0)] {
         let machine = Machine::new("rtx3090");
-        let (file, log) = (
-            machine.folder().join("slice.json"),
-            machine.folder().join("log"),
-        );
-        fs::write(
-            &file,
-            format!("{{\"version\":1,\"memory\":8589934592{keys}}}"),
-        )
-        .unwrap();
-        let run = machine
-            .place(Run::new(linked_cuda()))
-            .with_shim()
-            .slice(&file);
-        let run = run
-            .env("GPUSLICE_LOG", "warn")
-            .env("GPUSLICE_LOG_FILE", &log);
+        let text = format!("{{\"version\":1,\"memory\":8589934592{keys}}}");
+        let (run, log) = logged(&machine, &text);
         assert_eq!(run.answer().end, "exit 0");
         let said = whole_log_of(&log);
         assert_eq!(said.len(), lines, "{said:?}");
@@ -249,18 +247,7 @@ fn a_slice_of_another_card_leaves_this_one_alone() {
 
 fn the_driver_stands_for_cuda(text: &str) -> Vec<String> {
     let machine = Machine::new("rtx3090");
-    let (file, log) = (
-        machine.folder().join("slice.json"),
-        machine.folder().join("log"),
-    );
-    write(&file, text.as_bytes());
-    let run = machine
-        .place(Run::new(linked_cuda()))
-        .with_shim()
-        .slice(&file);
-    let run = run
-        .env("GPUSLICE_LOG", "warn")
-        .env("GPUSLICE_LOG_FILE", &log);
+    let (run, log) = logged(&machine, text);
     assert_eq!(run.answer().clean(), CUDA);
     log_of(&log)
 }
