@@ -17,6 +17,7 @@ use crate::slice::{file as slice_file, ledger as slice_ledger};
 use folders::{folders, is_ours};
 use gpuslice_config::ledger::Snapshot;
 use gpuslice_host::base::ledger_room::room;
+use gpuslice_host::base::sys;
 use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use std::fs::{self, File, TryLockError};
@@ -249,11 +250,8 @@ fn is_watched(private: &Path) -> bool {
     let folder = File::options().read(true).custom_flags(flags).open(private);
     match folder {
         Ok(folder) => locked(folder),
-        // Nothing is known for want of descriptors or memory. The run's files must not be removed.
-        Err(error) => matches!(
-            error.raw_os_error(),
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-        ),
+        // The run's files must not be removed if nothing is known of it.
+        Err(error) => sys::is_passing(&error),
     }
 }
 

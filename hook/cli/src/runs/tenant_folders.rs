@@ -1,6 +1,6 @@
 //! The folders in which runs on GPUs with memory of their own are recorded, and the locks on them.
-//! Touches: `/run/gpuslice/tenants`, the user's folder, or the simulated machine's; for root, the
-//! hook's lock.
+//! Touches: `/run/gpuslice/tenants`, the user's folder, or the simulated machine's; the registry of
+//! runs; for root, the hook's lock.
 
 use crate::runs::former::{self, Owners};
 use crate::runs::registry::{self, Remains};

@@ -55,6 +55,15 @@ fn owned(returned: c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether a file could not be opened for want of descriptors or memory, so that nothing is known of it.
+#[must_use]
+pub fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    )
+}
+
 /// Opens an existing file. musl's `open`, which the standard library calls, sets close-on-exec with
 /// a second system call; `openat` sets it at once.
 ///

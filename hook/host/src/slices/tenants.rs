@@ -8,7 +8,8 @@
 //! own that cannot fill the host's. A run's record is the file `run.<pid>.<start time>`, owned by
 //! its user. A container's record is `container.<slice>`, owned by root; it exists as long as the
 //! hook's own record. A run's watcher holds a write lock on the run's record, which only that user
-//! or root can take. The run lives as long as its first process or the lock.
+//! or root can take. The run lives as long as its first process or the lock; the command also keeps
+//! the record of a run of which other processes are left.
 
 use crate::base::paths::HostPaths;
 use crate::base::read;
@@ -160,14 +161,6 @@ pub fn keep_containers(paths: &HostPaths, is_known: impl Fn(&str) -> bool) {
     }
 }
 
-/// Whether a file could not be opened for want of descriptors or memory.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-    )
-}
-
 /// The kind of a file in the folder.
 enum TenantFile {
     Living(Tenant),
@@ -186,7 +179,7 @@ fn look_at(folder: &Path, name: &str, is_used: &impl Fn(&Path) -> bool) -> Tenan
     let (facts, file) = match opened {
         Ok((facts, file)) if facts.is_file() => (facts, file),
         // It may be a record: this process has no descriptor or no memory to see.
-        Err(error) if is_passing(&error) => return TenantFile::New,
+        Err(error) if sys::is_passing(&error) => return TenantFile::New,
         _ => return TenantFile::Nothing,
     };
     let uid = facts.uid();

@@ -1,5 +1,6 @@
 //! Another size of the slice of a container, or of a pod.
-//! Touches: the hook's lock, records and promises; the policy, the list of GPUs, the host's meminfo.
+//! Touches: the hook's lock, records and promises; the policy, the list of GPUs, the host's meminfo;
+//! standard error.
 
 use super::{Size, SizeError};
 use crate::base::streams;
