@@ -1,9 +1,11 @@
-//! The calling thread's current context, by its number.
+//! The calling thread's current context, by its number, and whether a primary context exists.
 //! Touches: the driver, when the process has had more than one context.
 
 use core::ffi::c_void;
 
-use crate::real::abi::SUCCESS;
+use gpuslice_config::words::device::CudaOrdinal;
+
+use crate::real::abi::{CUdevice, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::contexts;
@@ -27,4 +29,14 @@ fn ask_context(state: &ProcessState, copy: CopyId) -> u8 {
         return 0;
     }
     contexts::find(state, context as u64)
+}
+
+/// Whether a device's primary context exists; `None` if the driver does not say.
+pub(crate) fn has_primary(copy: CopyId, ordinal: CudaOrdinal) -> Option<bool> {
+    let (mut flags, mut active) = (0, 0);
+    let dev = CUdevice::try_from(ordinal.0).ok()?;
+    let ask = functions::cuDevicePrimaryCtxGetState::real(copy)?;
+    // SAFETY: cuDevicePrimaryCtxGetState's contract: it writes to locals of its types.
+    let code = unsafe { ask(dev, &raw mut flags, &raw mut active) };
+    (code == SUCCESS).then_some(active != 0)
 }

@@ -10,7 +10,7 @@
 mod charged;
 mod claims;
 pub(crate) mod context_size;
-mod current_context;
+pub(crate) mod current_context;
 pub(crate) mod graphs;
 pub(crate) mod host;
 mod idle;

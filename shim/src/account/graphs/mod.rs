@@ -10,7 +10,7 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::pools;
-use crate::account::{self, Account, Outcome};
+use crate::account::{self, Account, Outcome, current_context};
 use crate::real::abi::{CUdevice, GRAPH_MEM_RESERVED, GRAPH_MEM_USED, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
@@ -39,9 +39,13 @@ pub(crate) struct Graphs {
 
 impl Reservable for Graphs {
     fn reserved(&self) -> Option<Bytes> {
-        // A device without a context holds no graph memory, and the query fails.
-        let reserved = attribute(self.copy, self.ordinal, GRAPH_MEM_RESERVED).unwrap_or(0);
-        Some(ledger::rounded(reserved))
+        let reserved = attribute(self.copy, self.ordinal, GRAPH_MEM_RESERVED).or_else(|| {
+            // A device without a context holds no graph memory, and the query fails. It also fails
+            // after an error of a kernel, and then the memory is held until the process ends.
+            let is_there = current_context::has_primary(self.copy, self.ordinal);
+            (is_there == Some(false)).then_some(0)
+        });
+        reserved.map(ledger::rounded)
     }
 
     fn used(&self) -> Bytes {

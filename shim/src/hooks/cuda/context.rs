@@ -16,13 +16,13 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Outcome};
-use crate::account::{context_size, graphs, pools};
+use crate::account::{context_size, current_context, graphs, pools};
 use crate::answer::device;
 use crate::hooks::cuda::{green, pool};
 use crate::hooks::out;
 use crate::real::abi::{CUDA_ERROR_OUT_OF_MEMORY, CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
-use crate::real::functions::{self, Call};
+use crate::real::functions::Call;
 use crate::state::contexts;
 use crate::state::handles::{self, Charge, FoundEntry, Space};
 
@@ -263,16 +263,7 @@ fn ahead(account: &Account) -> Result<Bytes, ()> {
 
 /// Whether a device's primary context exists.
 fn is_active(copy: CopyId, ordinal: CudaOrdinal) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    let Ok(dev) = CUdevice::try_from(ordinal.0) else {
-        return false;
-    };
-    let Some(ask) = functions::cuDevicePrimaryCtxGetState::real(copy) else {
-        return false;
-    };
-    // SAFETY: cuDevicePrimaryCtxGetState's contract: it writes to locals of its types.
-    let code = unsafe { ask(dev, &raw mut flags, &raw mut active) };
-    code == SUCCESS && active != 0
+    current_context::has_primary(copy, ordinal) == Some(true)
 }
 
 /// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxReset`, of both versions: the context ends

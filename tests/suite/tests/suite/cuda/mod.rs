@@ -5,6 +5,7 @@
 mod codes;
 mod contexts;
 mod devices;
+mod graphs;
 mod imports;
 mod locations;
 mod managed;
