@@ -3,7 +3,7 @@
 //! different sizes for one GPU. A request that names some GPUs does not evade the policy on others.
 //! The maximum lowers a default, and a whole GPU that nobody requested.
 
-use crate::plan::others::Others;
+use crate::plan::others::{NamedBy, Others};
 use crate::plan::{PlanError, PlanInput};
 use crate::request::annotations::{Named, SliceRequest};
 use crate::request::dialects::Portion;
@@ -22,13 +22,13 @@ pub(crate) struct Budgets {
 }
 
 /// Computes the budgets. `visible`: the GPUs that the container is given, if they are known.
-/// `by_host`: whether hooks or another system's scheduler have named the GPUs, and no annotation.
+/// `by`: who has named the GPUs.
 pub(crate) fn of(
     asked: &SliceRequest,
     given: &PlanInput<'_>,
     who: &Identity,
     visible: Option<&[DeviceUuid]>,
-    by_host: bool,
+    by: NamedBy,
 ) -> Result<Budgets, PlanError> {
     let devices = given.devices;
     let names = |selector: Selector, target: &SliceTarget<'_>| {
@@ -105,7 +105,7 @@ pub(crate) fn of(
             integrated: target.device.integrated,
         });
     }
-    let others = Others::of(&each, asked, given, visible, by_host)?;
+    let others = Others::of(&each, asked, given, visible, by)?;
     let instances = others.instances(&each, given.policy, unrequested);
     let (elsewhere, unlimited) = others.limit(&mut each, given.policy, unrequested, allowed)?;
     let is_named = asked.limits_something();

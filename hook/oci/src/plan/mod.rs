@@ -19,6 +19,7 @@ pub(crate) use unrequested::NO_GPU;
 
 use crate::plan::budgets::Budgets;
 use crate::plan::foreign::Foreign;
+use crate::plan::others::NamedBy;
 use crate::request::annotations::{self, AnnotatedRequest, SliceRequest};
 use crate::request::hook_slices::{self, HookSlice};
 use crate::request::identity::{Annotations, Identity};
@@ -194,8 +195,8 @@ pub fn decide(given: &PlanInput<'_>) -> Result<Decision, PlanError> {
         },
     };
     let asked = foreign.join(asked, by_hooks.is_some(), given)?;
-    let by_host = by_hooks.is_some() || foreign.asks();
-    let budgets = budgets::of(&asked, given, &who, visible.as_deref(), by_host)?;
+    let by = NamedBy::of(by_hooks.as_ref(), foreign.asks());
+    let budgets = budgets::of(&asked, given, &who, visible.as_deref(), by)?;
     if !asked.limits_something() && budgets.each.is_empty() && budgets.elsewhere.is_none() {
         return Ok(Decision::Nothing(unrequested::UNBOUNDED));
     }

@@ -3,6 +3,7 @@
 
 use crate::plan::{PlanError, PlanInput};
 use crate::request::annotations::SliceRequest;
+use crate::request::hook_slices::GivenSlice;
 use crate::request::visible_gpus;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
@@ -13,14 +14,37 @@ use gpuslice_host::slices::records::DeviceBudget;
 /// The GPUs that a container has, or may have, besides those that its request names.
 pub(super) struct Others<'a> {
     targets: Vec<SliceTarget<'a>>,
+    /// Whether the container's configuration says which GPUs it has.
+    are_known: bool,
     /// Whether the container certainly has them, or has no other, and has its slice alone.
     are_its_own: bool,
     /// Whether the container requests no size at all.
     is_unrequested: bool,
     /// Whether the container may have MIG instances of a GPU of which others are named.
     may_have_instances: bool,
-    /// Whether hooks or another system's scheduler have named the GPUs, and no annotation.
-    by_host: bool,
+    by: NamedBy,
+}
+
+/// Who has named the GPUs of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamedBy {
+    /// The container, by its annotations.
+    Container,
+    /// The host, by the hook of a CDI device or of a runtime.
+    Host,
+    /// A claim, or another system's scheduler. It gives the container those GPUs.
+    Scheduler,
+}
+
+impl NamedBy {
+    /// `by_hooks`: what hooks request. `is_foreign`: whether another system's scheduler requests.
+    pub(super) fn of(by_hooks: Option<&GivenSlice>, is_foreign: bool) -> NamedBy {
+        match by_hooks {
+            None if !is_foreign => NamedBy::Container,
+            Some(by_hooks) if !is_foreign && by_hooks.named.is_none() => NamedBy::Host,
+            _ => NamedBy::Scheduler,
+        }
+    }
 }
 
 impl<'a> Others<'a> {
@@ -34,7 +58,7 @@ impl<'a> Others<'a> {
         asked: &SliceRequest,
         given: &PlanInput<'a>,
         visible: Option<&[DeviceUuid]>,
-        by_host: bool,
+        by: NamedBy,
     ) -> Result<Others<'a>, PlanError> {
         let is_sized = asked.memory.is_some() || asked.portion.is_some();
         let has_budget =
@@ -57,7 +81,7 @@ impl<'a> Others<'a> {
         let is_given = visible.is_some_and(|visible| !visible.is_empty());
         if is_given
             && !asked.shared
-            && !by_host
+            && by == NamedBy::Container
             && !is_unrequested
             && Some(others.len()) == visible.map(<[_]>::len)
         {
@@ -69,11 +93,12 @@ impl<'a> Others<'a> {
         }
         Ok(Others {
             targets: others.into_iter().flat_map(Device::targets).collect(),
+            are_known: visible.is_some(),
             are_its_own: (visible.is_some() && !asked.shared)
                 || (is_unrequested && visible_gpus::are_brought_by_hook(given.spec)),
             is_unrequested,
             may_have_instances,
-            by_host,
+            by,
         })
     }
 
@@ -86,7 +111,7 @@ impl<'a> Others<'a> {
         memory: Option<Bytes>,
     ) -> Option<Bytes> {
         let least = each.iter().map(|budget| budget.memory).min();
-        let least = least.filter(|_| policy.deny_unannotated && !self.by_host);
+        let least = least.filter(|_| policy.deny_unannotated && self.by == NamedBy::Container);
         memory.or(least).filter(|_| self.may_have_instances)
     }
 
@@ -111,7 +136,7 @@ impl<'a> Others<'a> {
             return Ok((None, None));
         }
         let denies = policy.deny_unannotated && policy.default.is_none();
-        if denies && (self.are_its_own || !self.by_host) {
+        if denies && (self.are_its_own || self.by == NamedBy::Container) {
             let gpus = self.indices();
             return Err(PlanError::Unnamed { gpus });
         }
@@ -120,9 +145,15 @@ impl<'a> Others<'a> {
             false => "which its request does not name",
         };
         let Some(memory) = memory else {
-            let gpus = self.indices();
-            let note = format!("it has no limit on {gpus}, {why}");
-            return Ok((None, self.are_its_own.then_some(note)));
+            // Inside the container, the first GPU that NVIDIA's legacy hook brings is GPU 0, too.
+            let start = match self.are_known || self.is_unrequested {
+                true => "",
+                false => "its configuration does not say which GPUs it is given; ",
+            };
+            let note = format!("{start}it has no limit on {}, {why}", self.indices());
+            let is_by_scheduler = self.by == NamedBy::Scheduler;
+            let is_certain = self.are_its_own || !(self.is_unrequested || is_by_scheduler);
+            return Ok((None, is_certain.then_some(note)));
         };
         // A maximum limits only what could exceed it.
         let is_bounded = |target: &SliceTarget<'_>| allowed(target) && target.memory > memory;

@@ -97,8 +97,12 @@ fn gpus_of_a_container_that_are_not_known_are_limited_and_do_not_count() {
     }
     let said = untold(DENY).refused(&[ONE]);
     assert!(said.contains("gives no size for GPU 0"), "{said}");
-    // Without a policy, they have no limit, as the annotation says.
-    assert_eq!(untold("").plan(&[ONE]).note, None);
+    // Without a policy, they have no limit. NVIDIA's legacy hook may bring exactly those.
+    assert_eq!(
+        untold("").plan(&[ONE]).note.unwrap(),
+        "its configuration does not say which GPUs it is given; it has no limit on GPU 0, which its \
+         request does not name"
+    );
 }
 
 #[test]

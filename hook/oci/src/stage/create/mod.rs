@@ -141,8 +141,9 @@ pub(crate) fn create(
         held.map_err(|failure| run.undone(failure, known))?;
     }
     if let (false, Some(note)) = (known, &run.plan.note) {
+        // A runtime shows what a hook prints only if the hook fails.
         let line = format!("{}: {note}", run.plan.name);
-        run.report.lines.push(line);
+        run.report.logged.push(line);
     }
     if !known {
         let line = |unheld| format!("{}: {unheld}", run.plan.name);
@@ -244,7 +245,7 @@ impl Run<'_> {
                 return Ok(true);
             }
             Admission::New { record, note } => {
-                self.report.lines.extend(note);
+                self.report.logged.extend(note);
                 *record
             }
         };
