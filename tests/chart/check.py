@@ -56,6 +56,8 @@ SETS = [
             "podLabels": {"team": "gpu"},
         },
     ),
+    ("removal of NRI", EVERY, {"cleanup": True, "claims": {"enabled": False}, "annotations": {"by": "nri"}}),
+    ("removal of the class", EVERY, {"cleanup": True, "claims": {"enabled": False}, "annotations": {"by": "runtimeClass"}}),
 ]
 
 # Values that are refused, each with a part of the message.
@@ -125,7 +127,7 @@ def rendered():
                 except kubernetes_validate.ValidationError as error:
                     sys.exit(f"{name}, Kubernetes {version}: {one['kind']}: {list(error.path)}: {error.message}")
             assert consistent(made), name
-            assert sliced_or_refused(made) or name == "removal", name
+            assert sliced_or_refused(made) or name.startswith("removal"), name
     mistaken = objects()
     daemon = next(one for one in mistaken if one["kind"] == "DaemonSet")
     daemon["spec"]["template"]["spec"]["hostPid"] = True
@@ -218,22 +220,66 @@ def notes():
     assert "kubectl label node NODE gpuslice.io/node=true" in after(SETS[2][2])
     assert "resourceslices" not in after(SETS[2][2])
     assert "helm uninstall gpuslice -n gpuslice" in after({"cleanup": True})
-    # Keys of other systems count only where the hook runs, and no policy refuses the other pods.
+    # Rules of the policy count only where the hook runs, and no admission policy refuses the other pods.
     dialects = {"policy": "[dialects]\nkai = true\n"}
-    assert "does not run for pods without a claim" in after(dialects)
-    assert "runs only in pods with runtimeClassName: gpuslice" in after({**SETS[2][2], **dialects})
-    for values in ({}, {**SETS[4][2], **dialects}, {"policy": "# [dialects]\n"}):
-        assert "[dialects]" not in after(values), values
+    assert "The policy's [dialects] applies only to pods with a claim." in after(dialects)
+    assert "even if they have the keys of other\nsystems, such as gpu-memory. With annotations.by=nri, it applies to" in after(dialects)
+    by_class = after({**SETS[2][2], **dialects})
+    assert "The policy's [dialects] applies only to pods with runtimeClassName: gpuslice." in by_class
+    unasked = {"policy": 'deny-unannotated = true\n[maximum]\ncontainer = "8GiB"\n[namespaces.a]\nnamespace = "8GiB"\n'}
+    rules = "The policy's [maximum], [namespaces.*], deny-unannotated apply "
+    assert rules + "only to pods with a claim." in after(unasked) and "gpu-memory" not in after(unasked)
+    assert "they apply to all pods with a GPU" in after(unasked)
+    default = {"policy": '[default]\nmemory = "8GiB"\n'}
+    assert "The policy's [default] applies only to pods with runtimeClassName" in after({**SETS[2][2], **default})
+    comments = {"policy": "# [dialects]\n#[default]\n# deny-unannotated = true\ndeny-unannotated = false\n"}
+    for values in ({}, {**SETS[4][2], **dialects}, comments):
+        assert "The policy's" not in after(values), values
+    # With the NRI plugin they count for all pods of the nodes that it runs on.
+    nri = after(SETS[4][2])
+    assert 'required_plugins = ["gpuslice"]' in nri and "tolerations, nodeSelector and affinity" in nri
+    assert "required_plugins" not in after({}) and "exempt-namespaces" not in nri
+    for policy, named in [(unasked, rules + "to every"), (default, "The policy's [default] applies to every")]:
+        said = after({**SETS[4][2], **policy})
+        assert named in said and 'exempt-namespaces = ["kube-system", "gpu-operator"]' in said, said
+        exempt = {"policy": 'exempt-namespaces = ["gpu-operator"]\n' + policy["policy"]}
+        assert "The policy's" not in after({**SETS[4][2], **exempt})
+    # The removal names the engines that were configured by hand.
+    command = "/opt/gpuslice/bin/gpuslice runtime configure --runtime {} --remove\n   systemctl restart {}"
+    for by, said in [
+        ("runtimeClass", command.format("containerd", "containerd")),
+        ("engine", command.format("crio", "crio")),
+        ("nri", "A container without a claim that starts or restarts now has no limit"),
+    ]:
+        removal = after({"cleanup": True, "annotations": {"by": by}})
+        assert said in removal and "annotations are refused" in removal, removal
+    assert "--remove" not in after({"cleanup": True})
+    assert "are refused" not in after({"cleanup": True, "admission": {"enabled": False}})
     # Annotated pods get their GPUs from NVIDIA's device plugin, and claims do not.
     assert "device-plugin=false" in after({}) and "device-plugin=false" not in after(SETS[2][2])
 
 
 def removal():
     """During the removal, only the removal itself decides whether a pod is ready: the driver is not, without the hook."""
-    for values in ({}, {"annotations": {"by": "nri"}}):
-        daemon = next(one for one in objects({"cleanup": True, **values}) if one["kind"] == "DaemonSet")
-        containers = daemon["spec"]["template"]["spec"]["containers"]
+    for by in ("none", "runtimeClass", "nri", "engine"):
+        made = objects({"cleanup": True, "annotations": {"by": by}})
+        daemon = next(one for one in made if one["kind"] == "DaemonSet")["spec"]["template"]
+        containers = daemon["spec"]["containers"]
         assert [one["name"] for one in containers if "readinessProbe" in one] == ["cleanup"], containers
+        # The driver releases claims. The NRI plugin would add a hook that is gone.
+        assert [one["name"] for one in containers] == ["driver", "cleanup"], containers
+        # Nothing lets a new pod request a slice.
+        assert not {"DeviceClass", "RuntimeClass"} & {one["kind"] for one in made}, by
+    # An engine that requires the plugin starts the pods of the chart without it, during the removal too.
+    key = "tolerate-missing-plugins.noderesource.dev"
+    for values, expected in [
+        ({"annotations": {"by": "nri"}}, "true"),
+        ({"annotations": {"by": "nri"}, "cleanup": True}, "true"),
+        ({"annotations": {"by": "nri"}, "podAnnotations": {key: "false"}}, "false"),
+        ({}, None),
+    ]:
+        daemon = next(one for one in objects(values) if one["kind"] == "DaemonSet")["spec"]["template"]
+        assert daemon["metadata"]["annotations"].get(key) == expected, values
 
 
 def permissions():

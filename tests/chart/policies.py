@@ -247,6 +247,7 @@ class Policies:
         foreign = {"example.com/gpuslice.io": "x"}
         no_class = "gpuslice.io/ annotations take effect only with runtimeClassName: gpuslice"
         nothing = "gpuslice.io/ annotations have no effect in this cluster: use a ResourceClaim of class gpuslice.io"
+        removed = "gpuslice.io/ annotations have no effect any more: gpuslice is being removed from this cluster"
         changed = "gpuslice.io/ annotations of a pod cannot be changed"
         upper = "gpuslice.io/ annotations have no effect in upper case: write gpuslice.io/ in lower case"
         other_case = {"GPUslice.io/memory": "1GiB"}
@@ -280,6 +281,10 @@ class Policies:
             ),
             ("NRI", [(create(pod(size)), [])]),
             ("CRI-O's hooks", [(create(pod(size)), [])]),
+            # While gpuslice is being removed, nothing gives a new pod its slice.
+            ("removal", [(create(pod(size)), [removed]), (create(pod(size, "gpuslice")), [removed])]),
+            ("removal of NRI", [(create(pod(size)), [removed])]),
+            ("removal of the class", [(create(pod(size, "gpuslice")), [removed])]),
         ]:
             spec = self.policy("-annotations", values)
             refused = self.expect(spec, kept + cases)

@@ -5,8 +5,11 @@ use anyhow::Context;
 use clap::Parser;
 use gpuslice_dra::base::log;
 use gpuslice_dra::base::settings::{NriOptions, Settings, Verb};
-use gpuslice_dra::nri::{self, Plugin};
-use gpuslice_dra::ready::state::{self, State};
+use gpuslice_dra::nri::{self, Plugin, Readiness};
+use gpuslice_dra::ready::{
+    self,
+    state::{self, State},
+};
 use gpuslice_dra::serve;
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,7 +41,9 @@ fn plug_in(settings: &Settings, options: &NriOptions) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", settings.folder().display()))?;
     let state = State::new(settings.nri_ready_file());
     let plugin = Plugin::new(settings.host(), settings.hook.clone());
-    nri::serve(options, plugin, &state)
+    let settings = settings.clone();
+    let hook = move || ready::hook(&settings);
+    nri::serve(options, plugin, Readiness::new(state, hook))
 }
 
 fn run(settings: Settings) -> anyhow::Result<()> {

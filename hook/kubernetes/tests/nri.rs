@@ -17,9 +17,11 @@ use gpuslice_dra::nri::{End, Plugin, SessionError, mux, session};
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::records::{Member, SliceRecord};
 use prost::Message as _;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -109,9 +111,17 @@ struct Host {
 impl Host {
     fn new(policy: &str) -> Host {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["etc/gpuslice", "run/gpuslice/slices", "var/log/gpuslice"] {
+        for name in [
+            "etc/gpuslice",
+            "run/gpuslice/slices",
+            "usr/bin",
+            "var/log/gpuslice",
+        ] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
+        let hook = folder.path().join("usr/bin/gpuslice-hook");
+        std::fs::write(&hook, "").unwrap();
+        std::fs::set_permissions(hook, Permissions::from_mode(0o755)).unwrap();
         std::fs::write(folder.path().join("etc/gpuslice/config.toml"), policy).unwrap();
         Host { folder }
     }
@@ -123,6 +133,16 @@ impl Host {
     fn events(&self) -> String {
         let path = self.folder.path().join("var/log/gpuslice/events.jsonl");
         std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// The program, its socket of the engine and its folder of plugins.
+    fn program(&self) -> (Program, PathBuf, PathBuf) {
+        let [socket, plugins] = ["nri.sock", "plugins"].map(|name| self.folder.path().join(name));
+        let mut program = Command::new(env!("CARGO_BIN_EXE_gpuslice-dra"));
+        program.arg("--plugins").arg(&plugins);
+        program.arg("--host-root").arg(self.folder.path());
+        program.arg("nri").arg("--socket").arg(&socket);
+        (Program(program.spawn().unwrap()), socket, plugins)
     }
 
     /// A session of the plugin, and the engine's side of it.
@@ -434,10 +454,16 @@ impl Drop for Program {
     }
 }
 
-fn ready(folder: &Path) -> bool {
+fn probe(folder: &Path) -> (bool, String) {
     let mut probe = Command::new(env!("CARGO_BIN_EXE_gpuslice-dra"));
     let probe = probe.arg("--plugins").arg(folder).args(["ready", "--nri"]);
-    probe.output().unwrap().status.success()
+    let output = probe.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), said)
+}
+
+fn ready(folder: &Path) -> bool {
+    probe(folder).0
 }
 
 fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
@@ -451,16 +477,7 @@ fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
 #[test]
 fn the_program_connects_again_when_the_engine_restarts() {
     let host = Host::new("");
-    let socket = host.folder.path().join("nri.sock");
-    let plugins = host.folder.path().join("plugins");
-    let mut program = Command::new(env!("CARGO_BIN_EXE_gpuslice-dra"));
-    program
-        .arg("--plugins")
-        .arg(&plugins)
-        .arg("--host-root")
-        .arg(host.folder.path());
-    program.arg("nri").arg("--socket").arg(&socket);
-    let _program = Program(program.spawn().unwrap());
+    let (_program, socket, plugins) = host.program();
     wait_for("it says that there is no engine", || {
         plugins.join("gpuslice.io/nri-ready").exists()
     });
@@ -480,4 +497,28 @@ fn the_program_connects_again_when_the_engine_restarts() {
         std::fs::remove_file(&socket).unwrap();
         wait_for("it is not ready", || !ready(&plugins));
     }
+}
+
+#[test]
+fn the_program_is_not_ready_without_the_hook_and_still_adjusts() {
+    let host = Host::new("");
+    let (_program, socket, plugins) = host.program();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut engine = Engine::new(listener.accept().unwrap().0);
+    engine.register(Ok(Vec::new()));
+    engine.call("Configure", &RegisterRequest::default());
+    wait_for("it is ready", || ready(&plugins));
+    let hook = host.folder.path().join("usr/bin/gpuslice-hook");
+    std::fs::remove_file(&hook).unwrap();
+    wait_for("it is not ready", || !ready(&plugins));
+    let sentence = "there is no executable /usr/bin/gpuslice-hook on this host, so no container would \
+                    get its slice (install gpuslice, or name the file by --hook)";
+    let (_, said) = probe(&plugins);
+    assert!(said.trim_end().ends_with(sentence), "{said}");
+    // The engine cannot start the container. Without the plugin it would have the whole GPU.
+    let asking = pod(&[("gpuslice.io/memory", "1GiB")]);
+    assert!(engine.create(&asking, "main").is_some());
+    std::fs::write(&hook, "").unwrap();
+    std::fs::set_permissions(&hook, Permissions::from_mode(0o755)).unwrap();
+    wait_for("it is ready again", || ready(&plugins));
 }

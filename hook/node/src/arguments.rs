@@ -17,8 +17,8 @@ install     copies gpuslice, gpuslice-hook and libgpuslice.so from the image to 
             config.toml and gpusliced.toml from DIR to FOLDER/etc/gpuslice
 on-host     becomes PROGRAM in the mount namespace of the node (the pod needs hostPID);
             with --stay, waits until PROGRAM has succeeded, and stays without rights
-uninstall   waits until no slice of a container is running, removes FOLDER from the node, and stays;
-            with --check, exits with 0 if FOLDER is removed
+uninstall   waits until no slice of a container is running and no engine's configuration names FOLDER,
+            removes FOLDER from the node, and stays; with --check, exits with 0 if FOLDER is removed
 stay        does nothing, for a pod that only installs
 ";
 

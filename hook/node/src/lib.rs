@@ -2,7 +2,7 @@
 //!
 //! 1. `install` copies the command, the hook and the library from the image to a folder of the node.
 //! 2. `on-host` starts a program of that folder in the node's mount namespace, where the driver is.
-//! 3. `uninstall` waits until no slice runs, and removes the folder.
+//! 3. `uninstall` waits until no slice runs and no engine names the hook, and removes the folder.
 //!
 //! The image has no shell and no libc, so this program is static and does all three by itself.
 
@@ -86,13 +86,13 @@ fn run(command: &Command) -> anyhow::Result<u8> {
     Ok(SUCCESS)
 }
 
-/// Removes the folder as soon as no slice needs it. Then stays, because Kubernetes would start a
-/// container that has ended again.
+/// Removes the folder as soon as no slice and no engine needs it. Then stays, because Kubernetes would
+/// start a container that has ended again.
 fn remove_once_unused(folder: &Path) -> anyhow::Result<()> {
     let mut reported = Vec::new();
     loop {
         removal::collect_garbage(folder);
-        let users = removal::users(Path::new("/"))?;
+        let users = removal::users(Path::new("/"), folder)?;
         if users.is_empty() {
             break;
         }

@@ -89,6 +89,25 @@ fn a_pod_without_the_nodes_processes_is_told_so() {
 }
 
 #[test]
+fn the_folder_is_kept_while_an_engine_names_its_hook() {
+    let output = on_a_node(
+        "mkdir -p /mnt/gpuslice/bin /run/cdi\n\
+         touch /mnt/gpuslice/bin/gpuslice-hook\n\
+         echo '\"path\": \"/mnt/gpuslice/bin/gpuslice-hook\"' >/run/cdi/gpuslice.json\n\
+         unshare --mount $NODE uninstall /mnt/gpuslice 2>/mnt/log &\n\
+         until [ -s /mnt/log ]; do sleep 0.1; done\n\
+         [ -e /mnt/gpuslice/bin/gpuslice-hook ]\n\
+         rm /run/cdi/gpuslice.json\n\
+         until unshare --mount $NODE uninstall /mnt/gpuslice --check; do sleep 0.1; done\n\
+         cat /mnt/log\n",
+    );
+    let (said, complaint) = printed(&output);
+    let expected = "gpuslice: waiting for engine file /run/cdi/gpuslice.json\n\
+                    gpuslice: /mnt/gpuslice is removed\n";
+    assert_eq!(said, expected, "{complaint}");
+}
+
+#[test]
 fn the_folder_is_removed_once_the_last_slice_has_ended() {
     let output = on_a_node(
         "mkdir -p /mnt/gpuslice/bin /run/gpuslice/slices\n\

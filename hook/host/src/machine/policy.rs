@@ -40,6 +40,10 @@ pub struct Policy {
     pub overcommit: bool,
     /// Whether a container without a request is refused when there is no default.
     pub deny_unannotated: bool,
+    /// Kubernetes namespaces that the rules for containers without a request leave out. Only the NRI
+    /// plugin uses it: the engine tells it the namespace. The hook reads the namespace from
+    /// annotations, which images can forge.
+    pub exempt_namespaces: Vec<String>,
     /// The treatment of a container whose slice fails.
     pub on_error: OnErrors,
     /// The treatment of a container whose image cannot load the library.

@@ -12,6 +12,7 @@ devices = [0, "GPU-1b7d7c5e-6b0b-4c59-9b62-5cd0c0a1a3c4"]
 reserve = "8GiB"
 overcommit = true
 deny-unannotated = true
+exempt-namespaces = ["kube-system"]
 when-not-injectable = "refuse"
 meminfo = "mount"
 fence = "preload"
@@ -54,6 +55,7 @@ fn every_key_is_read() {
         reserve: Some(Bytes::gib(8)),
         overcommit: true,
         deny_unannotated: true,
+        exempt_namespaces: vec!["kube-system".to_owned()],
         on_error: OnErrors {
             annotated: OnError::Start,
             others: OnError::Refuse,

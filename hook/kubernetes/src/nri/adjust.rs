@@ -1,11 +1,11 @@
 //! Decides how a container is adjusted: the hook and the annotations that it reads.
 //! Touches: its arguments. Law: pure.
 
-use super::api::{Adjustment, Container, Hook, Hooks, PodSandbox};
+use super::api::{Adjustment, Container, Hook, Hooks, Number, PodSandbox};
 use gpuslice_hook::request::annotations::{self, PREFIX};
 use gpuslice_hook::request::dialects::{self, Given};
 use gpuslice_hook::request::identity::Annotations;
-use gpuslice_hook::request::nvidia_variables::{VISIBLE, is_of_old_cuda};
+use gpuslice_hook::request::nvidia_variables::{BY_MOUNTS, VISIBLE, is_of_old_cuda};
 use gpuslice_host::engine::hook_arguments::{NAME, is_ours};
 use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
 use gpuslice_host::machine::dialects::Dialects;
@@ -40,9 +40,23 @@ impl Adjusting<'_> {
         self.policy.is_some_and(slices)
     }
 
-    /// Whether the policy decides about containers that ask for nothing.
-    fn decides_about_others(&self) -> bool {
-        self.policy.is_none_or(Policy::rules_unrequested)
+    /// Whether the policy decides about containers of this pod that ask for nothing.
+    fn decides_about_others(&self, pod: &PodSandbox) -> bool {
+        self.policy.is_none_or(Policy::rules_unrequested) && !self.exempts(pod)
+    }
+
+    /// Whether the policy's rules for containers that ask for nothing leave this pod out.
+    pub(super) fn exempts(&self, pod: &PodSandbox) -> bool {
+        let names = self.policy.map(|policy| &policy.exempt_namespaces);
+        names.is_some_and(|names| names.contains(&pod.namespace))
+    }
+
+    /// Whether the policy's rules do not reach a container that asks for nothing because it is
+    /// privileged: it sees every GPU, and nothing shows that it uses one.
+    pub(super) fn leaves_privileged(&self, pod: &PodSandbox, container: &Container) -> bool {
+        let sees_any = nodes(container).any(is_gpu);
+        let is_left = is_privileged(container) && sees_any && !has_gpu(container);
+        is_left && self.decides_about_others(pod)
     }
 }
 
@@ -66,7 +80,7 @@ pub fn adjust(pod: &PodSandbox, container: &Container, host: &Adjusting<'_>) -> 
             name: Some(&container.name),
             visible: None,
         });
-    let is_decided = asks || (host.decides_about_others() && has_gpu(container));
+    let is_decided = asks || (host.decides_about_others(pod) && has_gpu(container));
     if !is_decided {
         return None;
     }
@@ -105,19 +119,51 @@ fn has_hook(container: &Container) -> bool {
     starts.any(|hook| is_ours(Path::new(&hook.path), &hook.args))
 }
 
-/// Whether a GPU of NVIDIA's is among the container's devices, or asked for by its environment.
+/// Whether the container certainly has a GPU of NVIDIA's: among its devices, or asked for by a CDI
+/// device, a mount or its environment. Engines give a privileged container every device of the host, so its
+/// devices show nothing: the node's network and storage, NVIDIA's driver and gpuslice's own daemons
+/// are privileged, and a default slice for each would leave no room on any GPU.
 pub(super) fn has_gpu(container: &Container) -> bool {
-    let devices = container.linux.iter().flat_map(|linux| &linux.devices);
-    let mut nodes = devices.map(|device| device.path.as_str());
-    let mut names = container.cdi_devices.iter().map(|device| &device.name);
+    let annotations = container.annotations.iter();
+    // NVIDIA's runtime reads these; so do engines that know CDI.
+    let by_annotation = annotations.filter(|(key, _)| key.starts_with("cdi.k8s.io/"));
+    let devices = container.cdi_devices.iter().map(|device| &device.name);
+    let mut names = devices.chain(by_annotation.map(|(_, value)| value));
     let mut wanted = container
         .env
         .iter()
         .filter_map(|variable| variable.strip_prefix(VISIBLE));
-    nodes.any(|path| path.starts_with("/dev/nvidia"))
+    let mut mounts = container.mounts.iter();
+    (!is_privileged(container) && nodes(container).any(is_gpu))
+        || mounts.any(|mount| mount.destination.starts_with(BY_MOUNTS))
         || names.any(|name| name.contains("nvidia.com/"))
         || wanted.any(|value| !matches!(value.trim(), "" | "void" | "none"))
         || is_of_old_cuda(&container.env)
+}
+
+/// The paths of the container's device nodes.
+fn nodes(container: &Container) -> impl Iterator<Item = &str> {
+    let devices = container.linux.iter().flat_map(|linux| &linux.devices);
+    devices.map(|device| device.path.as_str())
+}
+
+/// Whether a device node is of a GPU of NVIDIA's: /dev/nvidia0, or Jetson's /dev/nvmap and others.
+/// Disks are /dev/nvme0, and a mainboard's memory is /dev/nvram.
+fn is_gpu(path: &str) -> bool {
+    let others = ["/dev/nvme", "/dev/nvram"];
+    path.starts_with("/dev/nv") && !others.iter().any(|other| path.starts_with(other))
+}
+
+/// Whether the container's cgroup allows every device, as that of a privileged container does.
+fn is_privileged(container: &Container) -> bool {
+    let linux = container.linux.iter();
+    let resources = linux.filter_map(|linux| linux.resources.as_ref());
+    let every = |number: &Option<Number>| number.as_ref().is_none_or(|number| number.value < 0);
+    let mut rules = resources.flat_map(|resources| &resources.devices);
+    rules.any(|rule| {
+        let is_any = matches!(rule.kind.as_str(), "" | "a");
+        rule.allow && is_any && every(&rule.major) && every(&rule.minor)
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Containers as engines describe them, and what is added to each.
 
 use super::*;
-use crate::nri::api::{CdiDevice, LinuxContainer, LinuxDevice};
+use crate::nri::api::{CdiDevice, DeviceRule, LinuxContainer, LinuxDevice, LinuxResources, Mount};
 use gpuslice_host::machine::policy;
 
 fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -110,7 +110,29 @@ fn a_policy_for_all_containers_reaches_those_with_a_gpu_and_no_others() {
                 devices: vec![LinuxDevice {
                     path: "/dev/nvidia0".to_owned(),
                 }],
+                resources: None,
             }),
+            ..container()
+        },
+        Container {
+            linux: Some(LinuxContainer {
+                devices: vec![LinuxDevice {
+                    path: "/dev/nvmap".to_owned(),
+                }],
+                resources: None,
+            }),
+            ..container()
+        },
+        // NVIDIA's device plugin can name GPUs by mounts.
+        Container {
+            mounts: vec![Mount {
+                destination: "/var/run/nvidia-container-devices/0".to_owned(),
+            }],
+            ..container()
+        },
+        // NVIDIA's runtime reads it where the engine does not.
+        Container {
+            annotations: map(&[("cdi.k8s.io/plugin", "nvidia.com/gpu=0")]),
             ..container()
         },
         Container {
@@ -153,6 +175,81 @@ fn a_policy_for_all_containers_reaches_those_with_a_gpu_and_no_others() {
         assert_eq!(with(policy, &none, &container()), None);
     }
     assert_eq!(with("", &none, &gpus[0]), None);
+}
+
+/// A node's network daemon: engines give a privileged container every device of the host.
+fn privileged() -> Container {
+    let node = |path: &str| LinuxDevice {
+        path: path.to_owned(),
+    };
+    let every = DeviceRule {
+        allow: true,
+        ..DeviceRule::default()
+    };
+    Container {
+        linux: Some(LinuxContainer {
+            devices: ["/dev/null", "/dev/nvidia0", "/dev/nvidiactl"]
+                .map(node)
+                .into(),
+            resources: Some(LinuxResources {
+                devices: vec![every],
+            }),
+        }),
+        ..container()
+    }
+}
+
+#[test]
+fn a_privileged_container_that_asks_for_no_gpu_starts_as_before() {
+    let none = pod(&[]);
+    for policy in [
+        "[default]\nmemory = \"4GiB\"",
+        "[maximum]\ncontainer = \"4GiB\"",
+        "deny-unannotated = true",
+    ] {
+        assert_eq!(with(policy, &none, &privileged()), None, "{policy}");
+        let wants = Container {
+            env: vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()],
+            ..privileged()
+        };
+        assert!(with(policy, &none, &wants).is_some(), "{policy}");
+        // A rule about some devices does not make it privileged.
+        let mut one = privileged();
+        let linux = one.linux.as_mut().unwrap();
+        linux.resources.as_mut().unwrap().devices = vec![DeviceRule {
+            allow: true,
+            kind: "c".to_owned(),
+            major: Some(Number { value: 195 }),
+            minor: None,
+        }];
+        assert!(with(policy, &none, &one).is_some(), "{policy}");
+    }
+    let asks = pod(&[("gpuslice.io/memory", "8GiB")]);
+    assert!(with("", &asks, &privileged()).is_some());
+    let policy = policy::parse("deny-unannotated = true").unwrap();
+    let host = Adjusting {
+        policy: Some(&policy),
+        hook: Path::new("/usr/bin/gpuslice-hook"),
+    };
+    assert!(host.leaves_privileged(&none, &privileged()));
+    assert!(!host.leaves_privileged(&none, &container()));
+}
+
+#[test]
+fn a_namespace_that_the_policy_exempts_is_ruled_by_its_requests_alone() {
+    let policy = "deny-unannotated = true\nexempt-namespaces = [\"gpu-operator\"]";
+    let gpu = Container {
+        env: vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()],
+        ..container()
+    };
+    let of = |namespace: &str, annotations: &[(&str, &str)]| PodSandbox {
+        namespace: namespace.to_owned(),
+        ..pod(annotations)
+    };
+    assert_eq!(with(policy, &of("gpu-operator", &[]), &gpu), None);
+    assert!(with(policy, &of("team", &[]), &gpu).is_some());
+    let asks = [("gpuslice.io/memory", "8GiB")];
+    assert!(with(policy, &of("gpu-operator", &asks), &gpu).is_some());
 }
 
 #[test]

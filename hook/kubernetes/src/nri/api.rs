@@ -130,6 +130,9 @@ pub struct Container {
     /// Its environment.
     #[prost(string, repeated, tag = "8")]
     pub env: Vec<String>,
+    /// Its mounts.
+    #[prost(message, repeated, tag = "9")]
+    pub mounts: Vec<Mount>,
     /// Its hooks.
     #[prost(message, optional, tag = "10")]
     pub hooks: Option<Hooks>,
@@ -139,6 +142,14 @@ pub struct Container {
     /// Its CDI devices, from NRI 0.9 on.
     #[prost(message, repeated, tag = "20")]
     pub cdi_devices: Vec<CdiDevice>,
+}
+
+/// A mount.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Mount {
+    /// Its path in the container.
+    #[prost(string, tag = "1")]
+    pub destination: String,
 }
 
 /// The hooks of a container that matter.
@@ -175,6 +186,42 @@ pub struct LinuxContainer {
     /// The device nodes.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<LinuxDevice>,
+    /// The limits of its cgroup.
+    #[prost(message, optional, tag = "3")]
+    pub resources: Option<LinuxResources>,
+}
+
+/// The limits of a container's cgroup that matter.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LinuxResources {
+    /// The rules about devices.
+    #[prost(message, repeated, tag = "7")]
+    pub devices: Vec<DeviceRule>,
+}
+
+/// A rule about devices.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeviceRule {
+    /// Whether it allows these devices.
+    #[prost(bool, tag = "1")]
+    pub allow: bool,
+    /// `b`, `c`, or all: `a` or nothing.
+    #[prost(string, tag = "2")]
+    pub kind: String,
+    /// The major number; absent or negative: all.
+    #[prost(message, optional, tag = "3")]
+    pub major: Option<Number>,
+    /// The minor number; absent or negative: all.
+    #[prost(message, optional, tag = "4")]
+    pub minor: Option<Number>,
+}
+
+/// A number that may be absent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Number {
+    /// The number.
+    #[prost(int64, tag = "1")]
+    pub value: i64,
 }
 
 /// A device node.

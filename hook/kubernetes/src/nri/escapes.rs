@@ -48,7 +48,7 @@ pub(super) fn of(
     unknown
         .filter_map(|container| {
             let pod = pods.iter().find(|pod| pod.id == container.pod_sandbox_id)?;
-            let must = host.slices_all() && has_gpu(container);
+            let must = host.slices_all() && !host.exempts(pod) && has_gpu(container);
             (must || asks(pod, container, host)).then(|| event(pod, container))
         })
         .collect()
@@ -156,6 +156,8 @@ mod tests {
                 .starts_with("container main runs without a slice")
         );
         assert_eq!(named("deny-unannotated = true"), ["gpu"]);
+        let exempt = "deny-unannotated = true\nexempt-namespaces = [\"team\"]";
+        assert_eq!(named(exempt).len(), 0);
         assert_eq!(named("[maximum]\ncontainer = \"4GiB\"").len(), 0);
     }
 }

@@ -94,7 +94,15 @@ impl Plugin {
         let pod = request.pod.clone().unwrap_or_default();
         let container = request.container.clone().unwrap_or_default();
         let policy = self.policy();
-        let adjust = adjust(&pod, &container, &self.adjusting(policy.as_ref()));
+        let host = self.adjusting(policy.as_ref());
+        let adjust = adjust(&pod, &container, &host);
+        if adjust.is_none() && host.leaves_privileged(&pod, &container) {
+            log::line(&format!(
+                "{}/{}/{} starts without a slice: it is privileged, requests none, and does not say that \
+                 it uses a GPU",
+                pod.namespace, pod.name, container.name
+            ));
+        }
         Called::Answer(CreateResponse { adjust }.encode_to_vec())
     }
 

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, watch};
 use tokio_stream::StreamExt;
 
-/// How often the files are compared with those that were read. A comparison is five system calls.
+/// How often the files are compared with those that were read. A comparison is a system call for each.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How often everything is checked without a cause. The watch reports changes of the slices at once.
@@ -107,9 +107,9 @@ impl Keeper {
     }
 
     /// Waits for a cause of the next round.
-    async fn wait(&self, longest: Duration, seen: &[Option<[u64; 4]>; 5]) {
+    async fn wait(&self, longest: Duration, seen: &[Option<[u64; 4]>]) {
         let files_change = async {
-            while self.fingerprint() == *seen {
+            while self.fingerprint() == seen {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -241,15 +241,17 @@ impl Keeper {
 
     /// The inode, size and time of change of each file that decides. One of them differs after a file
     /// was replaced or written. Files that the engine's configuration imports are read for each claim.
-    fn fingerprint(&self) -> [Option<[u64; 4]>; 5] {
+    fn fingerprint(&self) -> Vec<Option<[u64; 4]>> {
         let host = self.settings.host();
-        let [containerd, k3s, rke2] = engine::configurations(&self.settings);
-        [host.devices(), host.policy(), containerd, k3s, rke2].map(|path| {
+        let files = [host.devices(), host.policy()].into_iter();
+        let files = files.chain(engine::configurations(&self.settings));
+        let facts = files.map(|path| {
             let facts = path.metadata().ok()?;
             let times = [facts.ctime(), facts.ctime_nsec()].map(i64::cast_unsigned);
             let [seconds, nanoseconds] = times;
             Some([facts.ino(), facts.size(), seconds, nanoseconds])
-        })
+        });
+        facts.collect()
     }
 
     /// Watches the slices, and asks for a round when others change or delete one.

@@ -10,12 +10,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// The configuration files of containerd, of k3s and of RKE2.
-const CONFIGS: [&str; 3] = [
-    "/etc/containerd/config.toml",
-    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-];
+/// A place of containerd's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// The main file that containerd reads.
+    main: &'static str,
+    /// The file that administrators write, if another program makes the main file from it.
+    source: Option<&'static str>,
+}
+
+const CONTAINERD: Place = Place {
+    main: "/etc/containerd/config.toml",
+    source: None,
+};
+const K3S: Place = Place {
+    main: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    source: Some("config.toml.tmpl beside it"),
+};
+const RKE2: Place = Place {
+    main: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    source: Some("config.toml.tmpl beside it"),
+};
+/// Its main file imports `/run/k0s/containerd-cri.toml`, which k0s makes from the files of the folder.
+const K0S: Place = Place {
+    main: "/etc/k0s/containerd.toml",
+    source: Some("a file of /etc/k0s/containerd.d"),
+};
+const MICROK8S: Place = Place {
+    main: "/var/snap/microk8s/current/args/containerd.toml",
+    source: Some("containerd-template.toml beside it"),
+};
+
+/// All places. Without a sign of the engine that runs, the first file that exists counts.
+const PLACES: [Place; 5] = [CONTAINERD, K3S, RKE2, K0S, MICROK8S];
 
 /// The names of containerd's CRI plugin, in its formats 1 and 2, and from 3 on.
 const PLUGINS: [&str; 3] = [
@@ -40,12 +67,11 @@ pub fn check(settings: &Settings, reported: &str) -> Result<(), String> {
     match (engine, version) {
         ("containerd", Some((major, minor))) if (major, minor) >= (1, 7) => {
             let is_new = major >= 2;
-            match enabled(settings, is_new).unwrap_or(is_new) {
-                true => Ok(()),
-                false => Err(format!(
-                    "{shown} ignores CDI devices, so containers would have the whole GPU: set \
-                     enable_cdi = true in its CRI plugin and restart it"
-                )),
+            let place = place(settings, reported);
+            match place.and_then(|place| enabled(settings, place, is_new)) {
+                Some(true) => Ok(()),
+                None if is_new => Ok(()),
+                _ => Err(ignored(&shown, place)),
             }
         }
         ("containerd", Some(_)) => Err(format!(
@@ -62,12 +88,44 @@ pub fn check(settings: &Settings, reported: &str) -> Result<(), String> {
     }
 }
 
+/// The sentence about a containerd that ignores CDI devices.
+fn ignored(shown: &str, place: Option<Place>) -> String {
+    let by = place.map(|place| format!(", according to {}", place.main));
+    let source = place.and_then(|place| place.source);
+    let source = source.map(|source| format!(" in {source}"));
+    format!(
+        "{shown} ignores CDI devices{}, so containers would have the whole GPU: set enable_cdi = true in \
+         its CRI plugin{} and restart it",
+        by.unwrap_or_default(),
+        source.unwrap_or_default()
+    )
+}
+
+/// The place of the configuration that the kubelet's engine reads, if the file exists. k3s and RKE2
+/// name themselves in the engine's version. k0s and MicroK8s have a kubelet's folder of their own.
+/// Without this, the file of another containerd, such as Docker's, would count.
+fn place(settings: &Settings, reported: &str) -> Option<Place> {
+    let kubelet = settings.plugins.parent().unwrap_or(Path::new("/"));
+    // MicroK8s makes /var/lib/kubelet a link to its own folder.
+    let link = fs::read_link(settings.on_host(kubelet)).unwrap_or_default();
+    let is_below = |folder: &str| kubelet.starts_with(folder) || link.starts_with(folder);
+    let places: &[Place] = if reported.contains("-k3s") {
+        &[K3S, RKE2]
+    } else if is_below("/var/lib/k0s") {
+        &[K0S, CONTAINERD]
+    } else if is_below("/var/snap/microk8s") {
+        &[MICROK8S, CONTAINERD]
+    } else {
+        &PLACES
+    };
+    let mut places = places.iter().copied();
+    places.find(|place| settings.on_host(Path::new(place.main)).exists())
+}
+
 /// What `enable_cdi` is set to. Before 2.0, the CRI table of an imported file replaces that of the
 /// main file as a whole.
-fn enabled(settings: &Settings, is_new: bool) -> Option<bool> {
-    let main = configurations(settings)
-        .into_iter()
-        .find(|file| file.exists())?;
+fn enabled(settings: &Settings, place: Place, is_new: bool) -> Option<bool> {
+    let main = settings.on_host(Path::new(place.main));
     let tables = tables(settings, &main);
     // Before 2.0, the last version that a file states holds for all files.
     let common = tables.iter().filter_map(version).next_back().unwrap_or(1);
@@ -107,10 +165,10 @@ fn version(table: &Table) -> Option<i64> {
     table.get("version").and_then(Value::as_integer)
 }
 
-/// The places where the main file of containerd may be.
+/// The files that may be the main file of containerd.
 #[must_use]
-pub fn configurations(settings: &Settings) -> [PathBuf; 3] {
-    CONFIGS.map(|file| settings.on_host(Path::new(file)))
+pub fn configurations(settings: &Settings) -> [PathBuf; 5] {
+    PLACES.map(|place| settings.on_host(Path::new(place.main)))
 }
 
 /// The main file and the files that it imports, in the order in which they are read.
@@ -166,20 +224,34 @@ mod tests {
     use super::*;
     use clap::Parser;
 
+    /// A host with these files.
+    fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let host = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = host.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        host
+    }
+
+    /// The answer on a host, for an engine and a kubelet's folder.
+    fn on(host: &Path, kubelet: &str, engine: &str) -> Result<(), String> {
+        let root = host.to_string_lossy().into_owned();
+        let plugins = format!("{kubelet}/plugins");
+        let options = ["gpuslice-dra", "--host-root", &root, "--plugins", &plugins];
+        check(&Settings::parse_from(options), engine)
+    }
+
+    const KUBELET: &str = "/var/lib/kubelet";
+    const PLAIN: &str = "etc/containerd/config.toml";
+
     /// The answer on a host whose containerd has this configuration.
     fn answer(engine: &str, config: Option<&str>, imported: Option<&str>) -> Result<(), String> {
-        let host = tempfile::tempdir().unwrap();
-        let folder = host.path().join("etc/containerd/conf.d");
-        fs::create_dir_all(&folder).unwrap();
-        if let Some(text) = config {
-            fs::write(host.path().join("etc/containerd/config.toml"), text).unwrap();
-        }
-        if let Some(text) = imported {
-            fs::write(folder.join("99.toml"), text).unwrap();
-        }
-        let root = host.path().to_string_lossy().into_owned();
-        let settings = Settings::parse_from(["gpuslice-dra", "--host-root", root.as_str()]);
-        check(&settings, engine)
+        let config = config.map(|text| (PLAIN, text));
+        let imported = imported.map(|text| ("etc/containerd/conf.d/99.toml", text));
+        let files: Vec<_> = config.into_iter().chain(imported).collect();
+        on(host(&files).path(), KUBELET, engine)
     }
 
     const ON: &str = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = true\n";
@@ -193,10 +265,94 @@ mod tests {
             "containerd://1.7.24~ds1 ignores CDI devices, so containers would have the whole GPU: \
              set enable_cdi = true in its CRI plugin and restart it"
         );
-        assert!(answer(engine, Some("version = 2\n"), None).is_err());
+        assert_eq!(
+            answer(engine, Some("version = 2\n"), None).unwrap_err(),
+            "containerd://1.7.24~ds1 ignores CDI devices, according to /etc/containerd/config.toml, so \
+             containers would have the whole GPU: set enable_cdi = true in its CRI plugin and restart it"
+        );
         assert!(answer(engine, Some("not toml"), None).is_err());
         assert_eq!(answer(engine, Some(ON), None), Ok(()));
         assert!(answer(engine, Some(&ON.replace("true", "false")), None).is_err());
+    }
+
+    #[test]
+    fn the_file_of_the_engine_that_runs_counts_and_not_that_of_another() {
+        const K3S: &str = "var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+        const RKE2: &str = "var/lib/rancher/rke2/agent/etc/containerd/config.toml";
+        const K0S: &str = "etc/k0s/containerd.toml";
+        const MICROK8S: &str = "var/snap/microk8s/current/args/containerd.toml";
+        let (k0s, microk8s) = (
+            "/var/lib/k0s/kubelet",
+            "/var/snap/microk8s/common/var/lib/kubelet",
+        );
+        let off = ON.replace("true", "false");
+        for (file, kubelet, engine, source) in [
+            (
+                K3S,
+                KUBELET,
+                "containerd://1.7.23-k3s2",
+                " in config.toml.tmpl beside it",
+            ),
+            (
+                RKE2,
+                KUBELET,
+                "containerd://1.7.23-k3s2",
+                " in config.toml.tmpl beside it",
+            ),
+            (
+                K0S,
+                k0s,
+                "containerd://1.7.25",
+                " in a file of /etc/k0s/containerd.d",
+            ),
+            (
+                MICROK8S,
+                microk8s,
+                "containerd://1.7.27",
+                " in containerd-template.toml beside it",
+            ),
+            (PLAIN, KUBELET, "containerd://1.7.27", ""),
+        ] {
+            let other = if file == PLAIN { K3S } else { PLAIN };
+            let accepted = host(&[(file, ON), (other, &off)]);
+            assert_eq!(on(accepted.path(), kubelet, engine), Ok(()), "{file}");
+            let refused = host(&[(file, &off), (other, ON)]);
+            assert_eq!(
+                on(refused.path(), kubelet, engine).unwrap_err(),
+                format!(
+                    "{engine} ignores CDI devices, according to /{file}, so containers would have the whole \
+                     GPU: set enable_cdi = true in its CRI plugin{source} and restart it"
+                )
+            );
+            // Without a sign of the engine, the only file counts.
+            let alone = host(&[(file, ON)]);
+            let answer = on(alone.path(), KUBELET, "containerd://1.7.24");
+            assert_eq!(answer, Ok(()), "{file}");
+        }
+        // k3s does not read the file of another containerd.
+        let stray = host(&[(PLAIN, ON)]);
+        assert!(on(stray.path(), KUBELET, "containerd://1.7.23-k3s2").is_err());
+        // MicroK8s makes the usual folder of the kubelet a link to its own.
+        let linked = host(&[(MICROK8S, ON), (PLAIN, &off), ("var/lib/x", "")]);
+        let link = linked.path().join("var/lib/kubelet");
+        std::os::unix::fs::symlink(microk8s, link).unwrap();
+        let answer = on(linked.path(), KUBELET, "containerd://1.7.27");
+        assert_eq!(answer, Ok(()));
+    }
+
+    #[test]
+    fn a_drop_in_of_k0s_counts_by_the_file_that_k0s_makes() {
+        let main = "version = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n";
+        let made = |text: &str| {
+            let files = [
+                ("etc/k0s/containerd.toml", main),
+                ("run/k0s/containerd-cri.toml", text),
+            ];
+            let host = host(&files);
+            on(host.path(), "/var/lib/k0s/kubelet", "containerd://1.7.25")
+        };
+        assert_eq!(made(ON), Ok(()));
+        assert!(made(&ON.replace("true", "false")).is_err());
     }
 
     #[test]

@@ -64,7 +64,11 @@ pub fn recheck(settings: &Settings, engine: &str) -> Result<(), String> {
     engine::check(settings, engine)
 }
 
-fn hook(settings: &Settings) -> Result<(), String> {
+/// Checks the file of the hook.
+///
+/// # Errors
+/// Why no container would get its slice.
+pub fn hook(settings: &Settings) -> Result<(), String> {
     let hook = settings.hook.display();
     if !settings.hook.is_absolute() || settings.hook.to_str().is_none() {
         return Err(format!("--hook {hook}: not an absolute path in UTF-8"));

@@ -193,7 +193,7 @@ fn beside_a_containerd_that_ignores_cdi_devices_no_claim_is_prepared() {
     let node = Node::new(&host, Cri::with_cdi(&host, "runc", off));
     let probe = || host.run(DRIVER, &["--plugins", "/run/plugins", "ready"]);
     let end = Instant::now() + Duration::from_secs(60);
-    let part = "ignores CDI devices, so containers would have the whole GPU";
+    let part = "ignores CDI devices, according to /etc/containerd/config.toml, so";
     while !probe().err.contains(part) {
         assert!(Instant::now() < end, "{:?}", probe());
         std::thread::sleep(Duration::from_millis(20));

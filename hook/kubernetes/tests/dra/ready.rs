@@ -64,8 +64,9 @@ fn an_engine_that_no_longer_enables_cdi_gets_no_claim_from_that_moment() {
     node.is_published();
     node.api.add_claim(simple());
     fs::write(&imported, cri).unwrap();
-    let sentence = "containerd://1.7.24 ignores CDI devices, so containers would have the whole GPU: \
-                    set enable_cdi = true in its CRI plugin and restart it";
+    let sentence = "containerd://1.7.24 ignores CDI devices, according to /etc/containerd/config.toml, \
+                    so containers would have the whole GPU: set enable_cdi = true in its CRI plugin and \
+                    restart it";
     let error = kubelet.prepare_one(&named("c1", UID)).error;
     assert_eq!(error, format!("gpuslice: {sentence}"));
     assert!(node.cdi_files().is_empty());

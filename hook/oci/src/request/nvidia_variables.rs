@@ -1,8 +1,11 @@
-//! The variables by which NVIDIA's runtime and its legacy hook learn which GPUs to bring.
+//! The variables and mounts by which NVIDIA's runtime and its legacy hook learn which GPUs to bring.
 //! Touches: its arguments.
 
 /// The variable that tells NVIDIA's runtime which GPUs to bring.
 pub const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES=";
+
+/// The folder whose mounts tell NVIDIA's runtime which GPUs to bring.
+pub const BY_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
 /// The variables by which NVIDIA's legacy hook knows images from before [`VISIBLE`].
 pub(crate) const OLD_CUDA: [&str; 2] = ["CUDA_VERSION=", "NVIDIA_REQUIRE_CUDA="];

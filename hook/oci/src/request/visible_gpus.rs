@@ -5,7 +5,7 @@
 //! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
 //! limits the other GPUs, too; only admission does not count them.
 
-use crate::request::nvidia_variables::{VISIBLE, is_of_old_cuda};
+use crate::request::nvidia_variables::{BY_MOUNTS, VISIBLE, is_of_old_cuda};
 use crate::request::spec::{DeviceRule, Hook, Linux, Spec};
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::machine::devices::Devices;
@@ -124,11 +124,7 @@ fn is_none(wanted: &str) -> bool {
 /// Mounts can request GPUs, too.
 fn wants_by_mounts(spec: &Spec) -> bool {
     let mut mounts = spec.mounts.iter();
-    mounts.any(|mount| {
-        mount
-            .destination
-            .starts_with("/var/run/nvidia-container-devices")
-    })
+    mounts.any(|mount| mount.destination.starts_with(BY_MOUNTS))
 }
 
 fn hooks(spec: &Spec) -> impl Iterator<Item = &Hook> {

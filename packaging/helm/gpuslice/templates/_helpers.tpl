@@ -42,9 +42,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.limits.configMap | default (printf "%s-limits" (include "gpuslice.name" .)) -}}
 {{- end -}}
 
-{{- /* Whether the node runs the NRI plugin. */ -}}
+{{- /* Whether the node runs the NRI plugin. During the removal it would add a hook that is gone. */ -}}
 {{- define "gpuslice.nri" -}}
-{{- if eq .Values.annotations.by "nri" }}true{{ end -}}
+{{- if and (eq .Values.annotations.by "nri") (not .Values.cleanup) }}true{{ end -}}
+{{- end -}}
+
+{{- /* The policy's rules for containers that request no slice, as a list of JSON. */ -}}
+{{- define "gpuslice.rules" -}}
+{{- $rules := list -}}
+{{- range $name := list "default" "maximum" "namespaces" -}}
+{{- if regexMatch (printf `(?m)^[ \t]*\[?[ \t]*%s\b` $name) $.Values.policy -}}
+{{- $rules = append $rules (printf "[%s]" (eq $name "namespaces" | ternary "namespaces.*" $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch `(?m)^[ \t]*deny-unannotated[ \t]*=[ \t]*true\b` .Values.policy -}}
+{{- $rules = append $rules "deny-unannotated" -}}
+{{- end -}}
+{{- $rules | toJson -}}
 {{- end -}}
 
 {{- /* Mistakes that no schema can express. Each says what to change. */ -}}

@@ -112,18 +112,18 @@ pub type PolicyKey = (&'static str, &'static str, &'static str, &'static str);
 const SIZE: &str = "a size (\"8GiB\")";
 
 /// The keys of the host's policy. A test compares them with those that the policy's reader knows.
-pub const POLICY: [PolicyKey; 29] = [
+pub const POLICY: [PolicyKey; 30] = [
     (
         "",
         "library",
         "a path",
-        "The library that is injected. Default: /usr/lib/gpuslice/libgpuslice.so.",
+        "The library that is injected. Default: lib/gpuslice/libgpuslice.so in the hook's prefix; packages use /usr.",
     ),
     (
         "",
         "command",
         "a path",
-        "The command that queries the driver. Default: /usr/bin/gpuslice.",
+        "The command that queries the driver. Default: bin/gpuslice in the hook's prefix; packages use /usr.",
     ),
     (
         "",
@@ -148,6 +148,12 @@ pub const POLICY: [PolicyKey; 29] = [
         "deny-unannotated",
         "true or false",
         "Whether a container without an annotation and without a default slice is refused. Default: false.",
+    ),
+    (
+        "",
+        "exempt-namespaces",
+        "a list of namespaces ([\"kube-system\"])",
+        "Kubernetes with the NRI plugin: the namespaces whose containers need no slice. deny-unannotated, the default slice and the maximum do not apply to containers there that request none. The hook ignores this key, because images can forge the namespace. Default: none.",
     ),
     (
         "",
@@ -303,6 +309,8 @@ fn config() -> Roff {
              Without it, nothing is restricted. A key that is not known, or a value that is not \
              understood, is an error, and a container that asks for a slice does not start. The file \
              must belong to root, and no other user may write to it.",
+            "For a hook in another prefix than /usr, PREFIX/etc/gpuslice/config.toml replaces it, if it exists.",
+            "For a hook in another prefix than /usr, PREFIX/etc/gpuslice/config.toml replaces it, if it exists.",
             "The file does not affect gpuslice run.",
         ],
     );
