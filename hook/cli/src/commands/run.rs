@@ -12,7 +12,7 @@ use crate::base::streams::{self, tell};
 use crate::driver::preload;
 use crate::launch::dry_run::Preview;
 use crate::launch::prepare::{self, Prepared};
-use crate::launch::program;
+use crate::launch::{clients, program};
 use crate::runs::leaf::{self, Leaf};
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::PromiseError;
@@ -48,9 +48,10 @@ pub struct Args {
     #[command(flatten)]
     pub from_file: SliceFromFile,
 
-    /// Refuse to start a program where the slice would not hold: a static, 32-bit, set-user-ID or
-    /// non-glibc program, a GPU without a limit, or no place for a ledger. Without --strict, a
-    /// warning says so
+    /// Refuse to start a program where the slice would not hold: a static, 32-bit, set-user-ID,
+    /// unreadable or non-glibc program, or one for another processor; a sandbox or a client of a
+    /// daemon; setpriv and the like, if other users cannot read the library; a GPU without a limit;
+    /// or no place for a ledger. Without --strict, a warning says so
     #[arg(long, help_heading = STARTING)]
     pub strict: bool,
 
@@ -313,7 +314,7 @@ fn look(
     let unreached = unreached.map(|unreached| unreached.to_string());
     let library = library.filter(|_| command.is_some());
     let unreadable = library.and_then(|library| unreadable_later(library, &args.command));
-    let outside = command.and_then(|command| program::outside(command));
+    let outside = command.and_then(|_| clients::outside(&args.command));
     let found = unreadable.into_iter().chain(unreached).chain(outside);
     let gaps: Vec<String> = gaps.iter().cloned().chain(found).collect();
     for gap in &gaps {

@@ -250,6 +250,7 @@ fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
             return Err(InSliceError::Limit(named).into());
         }
         (None, Some(named)) => named,
+        (None, None) if current_slice::has_lost_name() => return Err(InSliceError::Lost.into()),
         (None, None) => return Ok(None),
     };
     let absolute = std::path::absolute(&path);

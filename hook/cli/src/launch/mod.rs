@@ -2,6 +2,7 @@
 //! Touches: the environment, the driver (in a child), the files of runs.
 
 pub(crate) mod apply;
+pub(crate) mod clients;
 pub(crate) mod dry_run;
 pub(crate) mod facts;
 pub(crate) mod fence;

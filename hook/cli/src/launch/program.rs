@@ -122,55 +122,6 @@ pub(crate) fn user_changer(command: &[OsString]) -> Option<&'static str> {
     })
 }
 
-/// Programs whose containers and services another process starts, or that start them in another root.
-const CLIENTS: [&str; 14] = [
-    "crictl",
-    "ctr",
-    "docker",
-    "docker-compose",
-    "flatpak",
-    "incus",
-    "kubectl",
-    "lxc",
-    "machinectl",
-    "nerdctl",
-    "podman",
-    "podman-compose",
-    "snap",
-    "systemd-run",
-];
-
-/// Programs that start a command in another root, without a daemon.
-const SANDBOXES: [&str; 10] = [
-    "apptainer",
-    "bwrap",
-    "ch-run",
-    "distrobox",
-    "enroot",
-    "proot",
-    "shifter",
-    "singularity",
-    "systemd-nspawn",
-    "toolbox",
-];
-
-/// Returns a message if the command starts programs that do not get its environment or its files.
-#[must_use]
-pub(crate) fn outside(command: &OsStr) -> Option<String> {
-    let name = Path::new(command).file_name()?.to_str()?;
-    if let Some(sandbox) = SANDBOXES.into_iter().find(|sandbox| *sandbox == name) {
-        return Some(format!(
-            "{sandbox} itself is in the slice, but no program that it starts in another root is, unless \
-             libgpuslice.so and the slice's files are there at the same paths (run gpuslice check there)"
-        ));
-    }
-    let client = CLIENTS.into_iter().find(|client| *client == name)?;
-    Some(format!(
-        "{client} itself is in the slice, but no container or service that it starts (for a container: \
-         annotation gpuslice.io/memory)"
-    ))
-}
-
 /// Checks that `execvp` finds the command and may execute it.
 ///
 /// # Errors
@@ -202,7 +153,7 @@ fn candidates(command: &OsStr) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns the file that `execvp` starts.
-fn find(command: &OsStr) -> Option<PathBuf> {
+pub(super) fn find(command: &OsStr) -> Option<PathBuf> {
     let executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if command.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(command)).filter(executable);

@@ -12,15 +12,15 @@ use crate::runs::promise_maker::{self, is_same, maker};
 use crate::runs::registry::{self, Remains};
 use crate::runs::run_dir;
 use gpuslice_config::host::meminfo::HostMemory;
-use gpuslice_config::promises::{self, ReadPromise, SIZE};
+use gpuslice_config::promises::{self, ReadPromise};
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::run_folder;
 use gpuslice_host::slices::tenants;
 use nix::fcntl::OFlag;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub(crate) const FOLDER: &str = "promises";
 
 /// The OCI hook's folder for the promises of containers.
-const CONTAINERS: &str = "/run/gpuslice/promises";
+pub(super) const CONTAINERS: &str = "/run/gpuslice/promises";
 
 /// The longest time a run waits for memory that another run is about to free. A restarted service
 /// depends on this wait.
@@ -236,7 +236,7 @@ impl Promises {
         let file = promises::file_name(promised.memory, &self.own_id(name));
         let file = file.map(|file| self.folder.join(file));
         if let Some(path) = &file {
-            write(path).map_err(failed)?;
+            promise_maker::write(path).map_err(failed)?;
         }
         Ok(OwnPromise {
             file,
@@ -378,18 +378,6 @@ pub(crate) fn forget(private: &Path) {
     if let Ok(file) = fs::read_link(private.join(run_dir::PROMISE)) {
         promise_maker::withdraw(&file);
     }
-}
-
-fn write(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)?;
-    // The mode must not depend on the umask. Slices of other users that cannot read the file would
-    // count the whole promise as unused.
-    file.set_permissions(Permissions::from_mode(0o644))?;
-    file.set_len(SIZE as u64)
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
-//! Identifies the maker of a run's promise by the name of the promise's file, and withdraws the promise.
+//! Creates the file of a run's promise, identifies its maker by the file's name, and withdraws it.
 //! Touches: the registry, the links in the private folders of runs, the promises.
 
-use crate::runs::promise::FOLDER;
+use crate::runs::promise::{CONTAINERS, FOLDER};
 use crate::runs::registry::{self, Remains};
 use crate::runs::{former, run_dir};
-use gpuslice_config::promises;
+use gpuslice_config::promises::{self, SIZE};
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::tenants;
-use std::fs;
+use nix::unistd::geteuid;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// The maker of a run's promise: the process that runs the command, and ran gpuslice before `exec`.
@@ -33,6 +36,33 @@ pub(crate) fn id_of(file: &Path) -> Option<&str> {
 /// Checks whether two paths are of the same promise, which may have been resized in between.
 pub(super) fn is_same(one: &Path, other: &Path) -> bool {
     one.parent() == other.parent() && id_of(one).is_some() && id_of(one) == id_of(other)
+}
+
+/// Creates the file of a promise.
+pub(super) fn write(path: &Path) -> io::Result<()> {
+    let mode = mode_in(path.parent().unwrap_or(path))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    // The mode must not depend on the umask. Slices of other users that cannot read the file would
+    // count the whole promise as unused.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.set_len(SIZE as u64)
+}
+
+/// The mode of promises in a folder. A program that root starts may change to another user (gosu,
+/// setpriv) and must still write down what it has used, as in a container. Everybody could also make
+/// such a file longer, so the folder in /run must be a file system of its own, which has a bound.
+fn mode_in(folder: &Path) -> io::Result<u32> {
+    let device = |folder: &Path| fs::metadata(folder).map(|facts| facts.dev());
+    let above = folder.parent().unwrap_or(folder);
+    let is_bounded = folder != Path::new(CONTAINERS) || device(folder)? != device(above)?;
+    match geteuid().is_root() && is_bounded {
+        true => Ok(0o666),
+        false => Ok(0o644),
+    }
 }
 
 /// Removes the promise with this id, whatever its budget is by now, unless a later run holds it.

@@ -29,6 +29,12 @@ pub(crate) enum InSliceError {
          gpuslice run --memory ...`"
     )]
     Options(PathBuf),
+    /// The program is in a slice, and cannot say which.
+    #[error(
+        "this program is in a slice (GPUSLICE_SLICE is set), but GPUSLICE_CONFIG, which names its file, did \
+         not reach gpuslice: pass both on, or leave the slice with `gpuslice run --bare -- ...`"
+    )]
+    Lost,
 }
 
 /// Returns the path of the slice that the OCI hook has mounted, if any.
@@ -43,6 +49,14 @@ pub(crate) fn mounted() -> Option<PathBuf> {
 pub(crate) fn named() -> Option<PathBuf> {
     let named = env::var_os(name_of(paths::CONFIG));
     named.filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Checks whether the environment carries a slice and does not name its file. Something on the way here
+/// has removed that variable.
+#[must_use]
+pub(crate) fn has_lost_name() -> bool {
+    let is_carried = env::var_os(name_of(paths::SLICE)).is_some_and(|text| !text.is_empty());
+    is_carried && named().is_none()
 }
 
 /// Returns the path and text of the file in which the OCI hook gives the reason why this

@@ -101,11 +101,12 @@ impl ResizeError {
 
     /// Whether the size is impossible at this moment, and not gpuslice at fault.
     pub(super) fn is_for_want_of_room(&self) -> bool {
-        match self {
-            ResizeError::LargerThanCard(..) | ResizeError::Held { .. } => true,
-            ResizeError::Size(error) => matches!(error, SizeError::NoRoom(_)),
-            _ => false,
-        }
+        matches!(
+            self,
+            ResizeError::LargerThanCard(..)
+                | ResizeError::Held { .. }
+                | ResizeError::Size(SizeError::NoRoom(_) | SizeError::AboveMaximum { .. })
+        )
     }
 }
 

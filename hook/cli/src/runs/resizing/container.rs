@@ -11,7 +11,7 @@ use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::devices::Devices;
-use gpuslice_host::machine::policy;
+use gpuslice_host::machine::policy::{self, Policy};
 use gpuslice_host::slices::admission::{Asking, admit};
 use gpuslice_host::slices::records::{self, DeviceBudget, Registry, SliceRecord, unified};
 use gpuslice_host::slices::{gc, host_state, tenants};
@@ -57,6 +57,23 @@ impl ContainerSlice {
     }
 }
 
+/// Checks sizes against the most that one container may have. A slice that is above it already, because
+/// the policy has changed since, can still become smaller.
+fn is_allowed(own: &SliceRecord, asked: &[DeviceBudget], policy: &Policy) -> Result<(), SizeError> {
+    let maximum = policy.container_maximum(own.namespace.as_deref());
+    let grows = |budget: &&DeviceBudget| {
+        let mut held = own.devices.iter().filter(|held| held.uuid == budget.uuid);
+        held.all(|held| budget.memory > held.memory)
+    };
+    let above = asked.iter().filter(grows).map(|budget| budget.memory).max();
+    match (above, maximum) {
+        (Some(asked), Some(maximum)) if asked > maximum => {
+            Err(SizeError::AboveMaximum { asked, maximum })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The hook's lock, and the records read under it.
 pub(crate) struct ContainerAdmission<'a> {
     of: &'a ContainerSlice,
@@ -86,6 +103,7 @@ impl ContainerAdmission<'_> {
             Some(DeviceBudget { memory, ..*budget })
         };
         let budgets: Vec<DeviceBudget> = self.own.devices.iter().filter_map(asked).collect();
+        is_allowed(&self.own, &budgets, &policy)?;
         let host = match unified(&budgets) {
             Bytes::ZERO => None,
             _ => {
@@ -160,5 +178,46 @@ impl ContainerAdmission<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_cannot_grow_beyond_what_one_container_may_have() {
+        let uuid = "GPU-3090aaaa-1111-4222-8333-444455550000".parse().unwrap();
+        let of = |gib| DeviceBudget {
+            uuid,
+            memory: Bytes::gib(gib),
+            integrated: false,
+        };
+        let own = SliceRecord {
+            version: 1,
+            slice: "c1".to_owned(),
+            name: "c1".to_owned(),
+            namespace: Some("team".to_owned()),
+            shared: false,
+            sandbox: None,
+            named: None,
+            devices: vec![of(12)],
+            promised: None,
+            before_resize: None,
+            containers: Vec::new(),
+        };
+        for (policy, gib, is_granted) in [
+            ("", 20, true),
+            ("[maximum]\ncontainer = \"16GiB\"", 16, true),
+            ("[maximum]\ncontainer = \"16GiB\"", 17, false),
+            ("[namespaces.team]\ncontainer = \"13GiB\"", 14, false),
+            // The policy was tightened after the container had started.
+            ("[maximum]\ncontainer = \"8GiB\"", 10, true),
+            ("[maximum]\ncontainer = \"8GiB\"", 13, false),
+        ] {
+            let policy = policy::parse(policy).unwrap();
+            let result = is_allowed(&own, &[of(gib)], &policy);
+            assert_eq!(result.is_ok(), is_granted, "{gib}: {result:?}");
+        }
     }
 }

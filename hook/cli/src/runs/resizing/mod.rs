@@ -24,6 +24,16 @@ pub(crate) enum SizeError {
     /// Other slices or the host need the memory.
     #[error("no room: {0}")]
     NoRoom(String),
+    /// The policy's maximum of one container is lower.
+    #[error(
+        "{asked} is more than this host's policy allows a container to have of a GPU ({maximum})"
+    )]
+    AboveMaximum {
+        /// The size.
+        asked: Bytes,
+        /// The maximum.
+        maximum: Bytes,
+    },
     /// The records cannot be read or written.
     #[error("{0:#}")]
     Unusable(anyhow::Error),

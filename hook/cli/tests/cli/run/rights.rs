@@ -66,6 +66,44 @@ fn a_program_that_gives_up_root_is_still_counted_and_refused() {
     }
 }
 
+/// Its promise belonged to root alone, so all of the slice counted as unspent, beside the memory that
+/// it had taken.
+#[test]
+fn a_program_that_gives_up_root_spends_its_promise() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let spent = "import ctypes, glob, os, struct; \
+        c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); context = ctypes.c_void_p(); \
+        c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); c.cuCtxSetCurrent(context); \
+        at = ctypes.c_uint64(); code = c.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(3 << 30)); \
+        [promise] = glob.glob(os.environ['GPUSLICE_SIM_STATE'] + '/promises/*'); \
+        print(code, struct.unpack('Q', open(promise, 'rb').read(8))[0] >> 30)";
+    // The promise itself keeps the rights that gpuslice gave it.
+    let script = format!(
+        "find $GPUSLICE_SIM_STATE -path '*/promises/*' -prune -o -exec chmod a+rwX {{}} +; \
+         exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c \"{spent}\""
+    );
+    for umask in ["022", "077"] {
+        let run = HERE.run(&["--sim=gb10", "--memory=8GiB"], &script);
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("umask {umask}; exec \"$0\" \"$@\""));
+        command.arg(run.get_program()).args(run.get_args());
+        command
+            .env_remove("GPUSLICE_CONFIG")
+            .env_remove("LD_PRELOAD");
+        let seen = told(command.env("GPUSLICE_SIM_STATE", state.path()));
+        assert_eq!(
+            seen,
+            ("0 3\n".to_owned(), String::new(), 0),
+            "umask {umask}"
+        );
+    }
+}
+
 #[test]
 fn a_stranger_cannot_find_the_ledger_of_roots_slice() {
     if !nix::unistd::geteuid().is_root() {
@@ -78,6 +116,19 @@ fn a_stranger_cannot_find_the_ledger_of_roots_slice() {
     // The name has 128 random bits, and the folder can be traversed but not listed.
     assert_eq!(out, "40\n666\n");
     assert_eq!(err.matches("Permission denied").count(), 3, "{err}");
+}
+
+#[test]
+fn a_program_whose_slice_has_lost_its_name_is_not_started_without_it() {
+    let inner = format!(
+        "unset GPUSLICE_CONFIG; {} run -- echo started",
+        HERE.executable().display()
+    );
+    let (out, err, status) = told(&mut HERE.run(&SLICED, &inner));
+    assert_eq!((out.as_str(), status), ("", 125));
+    let message =
+        "gpuslice: this program is in a slice (GPUSLICE_SLICE is set), but GPUSLICE_CONFIG, ";
+    assert!(err.starts_with(message), "{err}");
 }
 
 #[test]

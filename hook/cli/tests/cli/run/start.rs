@@ -314,6 +314,8 @@ fn is_named(program: &str, arguments: &[&str], why: &str) {
 fn a_client_of_a_daemon_is_named_because_its_containers_are_not_in_the_slice() {
     let why = "docker itself is in the slice, but no container or service that it starts";
     is_named("docker", &["run", "--gpus", "all"], why);
+    let why = "ollama itself is in the slice, but its server is not";
+    is_named("ollama", &["run", "llama3"], why);
 }
 
 #[test]
