@@ -20,7 +20,7 @@ pub(super) enum By<'a> {
 
 /// The annotations that the handler must pass on. Without them, the annotations of a pod do not
 /// reach its containers.
-pub(super) const ANNOTATIONS: [&str; 1] = ["gpuslice.io/*"];
+const ANNOTATIONS: [&str; 1] = ["gpuslice.io/*"];
 
 /// The keys of the lists of annotations: of pods, and of their containers.
 pub(super) const KEYS: [&str; 2] = ["pod_annotations", "container_annotations"];
@@ -65,8 +65,8 @@ pub(super) struct Handler {
     pub(super) binary: Option<String>,
     /// Its base specification.
     pub(super) spec: Option<String>,
-    /// Whether it passes gpuslice's annotations on: those of a pod, and those of a container.
-    pub(super) annotations: [bool; 2],
+    /// The annotations that it passes on: those of a pod, and those of a container.
+    annotations: [Vec<String>; 2],
 }
 
 impl Handler {
@@ -77,6 +77,29 @@ impl Handler {
         name.to_string_lossy()
             .starts_with("nvidia-container-runtime")
     }
+
+    /// Returns the annotations that slices need and that it does not pass on.
+    pub(super) fn lacks(&self, dialects: Dialects) -> Vec<&'static str> {
+        let passes = |pattern: &&str| {
+            let mut lists = self.annotations.iter();
+            lists.all(|list| list.iter().any(|own| covers(own, pattern)))
+        };
+        let needed = needed(dialects).into_iter();
+        needed.filter(|pattern| !passes(pattern)).collect()
+    }
+}
+
+/// Returns the annotations that a handler must pass on: gpuslice's own, and those of other systems that
+/// the policy names.
+pub(super) fn needed(dialects: Dialects) -> Vec<&'static str> {
+    [ANNOTATIONS.as_slice(), &dialects.annotations()].concat()
+}
+
+/// Checks whether each annotation of a pattern is one of another. As in containerd, `*` ends at a slash.
+fn covers(own: &str, pattern: &str) -> bool {
+    let start = own.strip_suffix('*');
+    let rest = start.and_then(|start| pattern.strip_prefix(start));
+    own == pattern || rest.is_some_and(|rest| !rest.contains('/'))
 }
 
 /// Returns the handlers in a document.
@@ -89,15 +112,12 @@ pub(super) fn handlers_of(document: &DocumentMut) -> Vec<Handler> {
             let text = item.and_then(Item::as_str).filter(|text| !text.is_empty());
             text.map(str::to_owned)
         };
-        let passes = |key: &str| {
-            let all = item.get(key).and_then(toml_file::strings);
-            all.is_some_and(|all| all.iter().any(|one| ANNOTATIONS.contains(&one.as_str())))
-        };
+        let passed = |key: &str| item.get(key).and_then(toml_file::strings);
         Handler {
             name: name.to_owned(),
             binary: text(item.get("options").and_then(|it| it.get("BinaryName"))),
             spec: text(item.get(BASE_SPEC)),
-            annotations: KEYS.map(passes),
+            annotations: KEYS.map(|key| passed(key).unwrap_or_default()),
         }
     };
     runtimes.iter().map(handler).collect()
@@ -214,7 +234,7 @@ pub(super) fn add(
     if !handler.contains_key("runtime_type") {
         handler.insert("runtime_type", value("io.containerd.runc.v2"));
     }
-    let ours = [ANNOTATIONS.as_slice(), &dialects.annotations()].concat();
+    let ours = needed(dialects);
     for key in KEYS {
         let there = handler.get(key).and_then(toml_file::strings);
         let there = there.unwrap_or_default();

@@ -14,7 +14,7 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::dialects::Dialects;
 use gpuslice_host::machine::policy;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use toml_edit::DocumentMut;
 
@@ -29,7 +29,8 @@ const OTHERS: [(&str, &str); 3] = [
     ("MicroK8s", "/var/snap/microk8s/current/args"),
 ];
 
-const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
+/// The command that copies the handler `runc` into NVIDIA's own file.
+pub(super) const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
 
 /// Plans the changes.
 pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
@@ -302,7 +303,7 @@ fn gained(
             "no pod gets a slice yet: handler {NAME} has no effect, because {why}"
         )];
     };
-    if ours.annotations != [true; 2] {
+    if !ours.lacks(Dialects::default()).is_empty() {
         return vec![format!(
             "no pod gets a slice yet: handler {NAME} passes no annotations on; {remedy}"
         )];
@@ -345,38 +346,6 @@ fn gained(
              NVIDIA_VISIBLE_DEVICES; for pods of handler {} use gpuslice runtime configure --runtime nvidia",
             nvidia.name
         ));
-    }
-    lines
-}
-
-/// Returns the handlers of NVIDIA's runtime that pass no annotations on, with the lines to add for
-/// them.
-pub(super) fn deaf_handlers(path: &Path) -> Vec<String> {
-    let text = change::read(path).ok().flatten();
-    let Some(main) = parse(text.as_deref()).ok().filter(|_| text.is_some()) else {
-        return Vec::new();
-    };
-    let imported = imports::of(path, text.as_deref());
-    let files: Vec<(PathBuf, DocumentMut)> = std::iter::once((path.to_owned(), main))
-        .chain(imported.into_iter().map(|file| (file.path, file.document)))
-        .collect();
-    let mut lines = Vec::new();
-    for (file, document) in &files {
-        for handler in containerd::handlers_of(document) {
-            if !handler.is_nvidia() || handler.annotations == [true; 2] {
-                continue;
-            }
-            let [pod, container] = containerd::KEYS;
-            let [annotation] = containerd::ANNOTATIONS;
-            lines.push(format!(
-                "no pod of containerd's handler {} gets a slice yet: {} passes no annotations on; add \
-                 {pod} = [\"{annotation}\"] and {container} = [\"{annotation}\"] to handler runc in {}, then \
-                 run {NVIDIA_CTK} (which copies them) and systemctl restart containerd",
-                handler.name,
-                file.display(),
-                path.display()
-            ));
-        }
     }
     lines
 }

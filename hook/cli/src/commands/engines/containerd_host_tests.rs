@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::commands::engines::Engine;
+use crate::commands::engines::nvidia_host::deaf_handlers;
 use std::fs;
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 fn wanted(config: &Path) -> Configure {
@@ -125,11 +127,12 @@ fn a_base_specification_is_kept_while_any_file_names_it() {
 #[test]
 fn a_handler_of_nvidias_that_passes_no_annotations_on_is_named() {
     let (_place, file) = place("version = 2\nimports = [\"conf.d/*.toml\"]\n", NVIDIAS);
-    let lines = deaf_handlers(&file);
+    let none = Dialects::default();
+    let lines = deaf_handlers(&file, none);
     assert_eq!(lines.len(), 1, "{lines:?}");
     for word in [
-        "no pod of containerd's handler nvidia gets a slice yet",
-        "99-nvidia.toml passes no annotations on",
+        "no pod of containerd's handler nvidia gets a slice by gpuslice.io/*: ",
+        "99-nvidia.toml does not pass these annotations on",
         "pod_annotations = [\"gpuslice.io/*\"] and container_annotations = [\"gpuslice.io/*\"] to handler runc",
         "run nvidia-ctk runtime configure --runtime containerd",
     ] {
@@ -140,11 +143,18 @@ fn a_handler_of_nvidias_that_passes_no_annotations_on_is_named() {
         "imports = [\"conf.d/*.toml\"]\n",
         &NVIDIAS.replace("runtime_type", lists),
     );
-    assert_eq!(deaf_handlers(&file), Vec::<String>::new());
+    assert_eq!(deaf_handlers(&file, none), Vec::<String>::new());
     assert_eq!(
-        deaf_handlers(Path::new("/no/such/file")),
+        deaf_handlers(Path::new("/no/such/file"), none),
         Vec::<String>::new()
     );
+    // The policy names another system, whose annotations do not reach the hook.
+    let hami = Dialects { hami: true, ..none };
+    let lines = deaf_handlers(&file, hami);
+    let word = "gets a slice by hami.io/vgpu-devices-allocated: ";
+    assert!(lines.len() == 1 && lines[0].contains(word), "{lines:?}");
+    let word = "= [\"gpuslice.io/*\", \"hami.io/vgpu-devices-allocated\"] to handler runc";
+    assert!(lines[0].contains(word), "{lines:?}");
 }
 
 #[test]

@@ -294,11 +294,11 @@ fn program_of(runtime: &Item) -> Option<String> {
 }
 
 /// Returns a line if the policy is about containers for which the hook does not run. `which`: those for
-/// which it runs. `option`: what makes it run for all.
+/// which it runs. `remedy`: what makes it run for all.
 pub(super) fn left_out(
     places: &HostPaths,
     which: &str,
-    option: &str,
+    remedy: &str,
 ) -> anyhow::Result<Option<String>> {
     let policy = policy::read(places)?;
     let rules = [
@@ -315,8 +315,8 @@ pub(super) fn left_out(
     let is_any = !rules.is_empty();
     Ok(is_any.then(|| {
         format!(
-            "the hook runs only for containers {which}, so the policy's {} does not apply to others: add \
-             {option}",
+            "the hook runs only for containers {which}, so the policy's {} does not apply to others: \
+             {remedy}",
             rules.join(", ")
         )
     }))

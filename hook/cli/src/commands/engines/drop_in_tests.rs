@@ -283,7 +283,7 @@ fn a_later_file_with_another_default_runtime_is_named() {
 fn a_policy_for_containers_that_the_hook_does_not_see_is_named() {
     let place = tempfile::tempdir().unwrap();
     let paths = HostPaths::below(place.path());
-    let said = || left_out(&paths, "of the runtime gpuslice", "--set-as-default").unwrap();
+    let said = || left_out(&paths, "of the runtime gpuslice", "add --set-as-default").unwrap();
     assert_eq!(said(), None);
     fs::create_dir_all(place.path().join("etc/gpuslice")).unwrap();
     let policy =

@@ -5,7 +5,9 @@
 use super::toml_file::{find, parse};
 use super::{NAME, change, containerd, containerd_host, docker, drop_in, imports, nvidia};
 use crate::base::hook_entry::{HOOK, RUNTIME};
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::engine::toolkit;
+use gpuslice_host::machine::policy;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -171,13 +173,17 @@ impl Host<'_> {
             Some(_) => {}
         }
         let wrapped = self.toolkit_runs_ours();
+        // An unusable policy has a finding of its own.
+        let policy = policy::read(&HostPaths::below(self.root)).unwrap_or_default();
         for handler in &handlers {
             let needs = handler.name == NAME || handler.is_nvidia() && wrapped;
-            if needs && handler.annotations != [true; 2] {
+            let lacking = handler.lacks(policy.dialects);
+            if needs && !lacking.is_empty() {
                 let sentence = format!(
-                    "handler {} of containerd passes no annotations of gpuslice on, so its pods \
-                     get no slice",
-                    handler.name
+                    "handler {} of containerd does not pass on {}, so its pods with these annotations get \
+                     no slice",
+                    handler.name,
+                    lacking.join(", ")
                 );
                 found.push(fault(FaultKind::DropsAnnotations, sentence));
             }

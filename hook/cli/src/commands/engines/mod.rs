@@ -136,20 +136,35 @@ impl Configure {
             Engine::Containerd => containerd_host::result(self, files)?,
             Engine::Crio => self.drop_in_result(&drop_in::CRIO, way, files)?,
             Engine::Podman => self.drop_in_result(&drop_in::PODMAN, way, files)?,
-            // NVIDIA's runtime is the one of all containers that are given a GPU.
-            Engine::Nvidia => return nvidia_host::result(self, files),
+            Engine::Nvidia => nvidia_host::result(self, files)?,
         };
         let is_drop_in = matches!(self.runtime, Engine::Crio | Engine::Podman);
-        let (which, option, is_for_all) = match way {
-            Way::Hooks if is_drop_in => ("with an annotation of gpuslice", "--always", self.always),
+        let (which, remedy, is_for_all) = match (self.runtime, way) {
+            // Containers get GPUs in other ways, too: by CDI devices, or by Docker's --gpus.
+            (Engine::Nvidia, _) => (
+                "that NVIDIA's runtime starts",
+                "configure the engine as well, with --set-as-default",
+                false,
+            ),
+            (_, Way::Hooks) if is_drop_in => (
+                "with an annotation of gpuslice",
+                "add --always",
+                self.always,
+            ),
+            // With deny-unannotated, no pod of the node's own would start.
+            (Engine::Containerd, _) => (
+                "of the runtime gpuslice",
+                "add --set-as-default, or use the NRI plugin on a node of Kubernetes",
+                self.set_as_default,
+            ),
             _ => (
                 "of the runtime gpuslice",
-                "--set-as-default",
+                "add --set-as-default",
                 self.set_as_default,
             ),
         };
         if !self.remove && !is_for_all {
-            results.extend(drop_in::left_out(&HostPaths::default(), which, option)?);
+            results.extend(drop_in::left_out(&HostPaths::default(), which, remedy)?);
         }
         Ok(results)
     }

@@ -3,11 +3,17 @@
 //! Touches: that file; containerd's (reads).
 
 use super::change::{self, Change, Files};
-use super::{Changes, Configure, below, containerd_host, nvidia};
+use super::containerd_host::NVIDIA_CTK;
+use super::toml_file::parse;
+use super::{Changes, Configure, below, containerd, containerd_host, imports, nvidia};
 use anyhow::{Context, bail};
+use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::engine::toolkit;
+use gpuslice_host::machine::dialects::Dialects;
+use gpuslice_host::machine::policy;
 use std::env;
 use std::path::{Path, PathBuf};
+use toml_edit::DocumentMut;
 
 /// The toolkit's own configuration file.
 const CONFIG: &str = "/etc/nvidia-container-runtime/config.toml";
@@ -108,10 +114,44 @@ pub(super) fn result(wanted: &Configure, files: Files<'_>) -> anyhow::Result<Vec
             path.display()
         ));
     }
-    lines.extend(containerd_host::deaf_handlers(Path::new(
-        containerd_host::CONFIG,
-    )));
+    let dialects = policy::read(&HostPaths::default())?.dialects;
+    let containerd = Path::new(containerd_host::CONFIG);
+    lines.extend(deaf_handlers(containerd, dialects));
     Ok(lines)
+}
+
+/// Returns the handlers of NVIDIA's runtime that do not pass on the annotations of slices, with the lines
+/// to add for them.
+pub(super) fn deaf_handlers(path: &Path, dialects: Dialects) -> Vec<String> {
+    let text = change::read(path).ok().flatten();
+    let Some(main) = parse(text.as_deref()).ok().filter(|_| text.is_some()) else {
+        return Vec::new();
+    };
+    let imported = imports::of(path, text.as_deref());
+    let files: Vec<(PathBuf, DocumentMut)> = std::iter::once((path.to_owned(), main))
+        .chain(imported.into_iter().map(|file| (file.path, file.document)))
+        .collect();
+    let [pod, container] = containerd::KEYS;
+    let needed = format!("{:?}", containerd::needed(dialects));
+    let mut lines = Vec::new();
+    for (file, document) in &files {
+        for handler in containerd::handlers_of(document) {
+            let lacking = handler.lacks(dialects);
+            if !handler.is_nvidia() || lacking.is_empty() {
+                continue;
+            }
+            lines.push(format!(
+                "no pod of containerd's handler {} gets a slice by {}: {} does not pass these annotations on; \
+                 add {pod} = {needed} and {container} = {needed} to handler runc in {}, then run {NVIDIA_CTK} \
+                 (which copies them) and systemctl restart containerd",
+                handler.name,
+                lacking.join(", "),
+                file.display(),
+                path.display()
+            ));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
