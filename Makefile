@@ -245,7 +245,7 @@ SIMULATOR ?= $(if $(DIST),$(DIST)/sim,$(TARGET)/sim)
 BUILT := $(addprefix $(BINARIES)/,gpuslice gpuslice-hook libgpuslice.so)
 # Files that name a path get that of this PREFIX.
 HERE := sed -e 's,/usr/bin/gpuslice,$(PREFIX)/bin/gpuslice,g' -e 's,/usr/lib/gpuslice,$(PREFIX)/lib/gpuslice,g'
-# The hook looks for both below /usr unless the policy says otherwise.
+# The hook looks for both in its own prefix. A policy for another prefix than /usr names them.
 POLICY := $(if $(filter-out /usr,$(PREFIX)),| sed 's/^\#\(library\|command\) = /\1 = /')
 INTO = $(DESTDIR)$(PREFIX)
 # Debian's zsh looks in vendor-completions, others in site-functions.
@@ -291,6 +291,20 @@ install-sim: ## the simulated driver as well, for gpuslice run --sim on machines
 	install -D -m 644 -t $(INTO)/lib/gpuslice/sim $(SIMULATOR)/nvidia_icd.json
 
 uninstall: ## what make install and install-sim have put there; /etc/gpuslice stays (first: gpuslice runtime configure --remove)
+	@[ -z "$(DESTDIR)" ] || exit 0; \
+	for file in /etc/docker/daemon.json /etc/containerd/*.toml /etc/containerd/*.json \
+		/etc/containerd/conf.d/*.toml /etc/crio/crio.conf /etc/crio/crio.conf.d/* \
+		/etc/containers/containers.conf /etc/containers/containers.conf.d/* \
+		/etc/containers/oci/hooks.d/*.json /etc/nvidia-container-runtime/config.toml \
+		/etc/cdi/* /run/cdi/* /etc/k0s/*.toml /etc/k0s/*.json /etc/k0s/containerd.d/* \
+		/var/lib/rancher/*/agent/etc/containerd/*.toml* \
+		/var/lib/rancher/*/agent/etc/containerd/*.json \
+		/var/snap/microk8s/current/args/*.toml /var/snap/microk8s/current/args/*.json; do \
+		if [ -f "$$file" ] && grep -qs "$(PREFIX)/bin/gpuslice" "$$file"; then \
+			echo "gpuslice: $$file still names gpuslice. Its engine will fail to start containers:" >&2; \
+			echo "gpuslice: remove the lines that name it (after a reinstallation: gpuslice runtime configure --remove)" >&2; \
+		fi; \
+	done
 	rm -f $(INTO)/bin/gpuslice $(INTO)/bin/gpusliced $(INTO)/bin/gpuslice-hook $(INTO)/bin/gpuslice-runtime
 	rm -rf $(INTO)/lib/gpuslice $(INTO)/share/gpuslice $(INTO)/share/doc/gpuslice
 	rm -f $(addprefix $(INTO)/lib/systemd/system/,$(notdir $(wildcard packaging/systemd/*))) $(INTO)/lib/tmpfiles.d/gpuslice.conf

@@ -55,10 +55,14 @@ remove() { # LIST: removes the files that it names, and folders that are then em
 }
 
 leave() { # stops gpuslice's own units, and names what still uses it
-    for file in /etc/docker/daemon.json /etc/containerd/config.toml /etc/containerd/conf.d/*.toml \
-        /etc/crio/crio.conf /etc/crio/crio.conf.d/* /etc/containers/containers.conf \
-        /etc/containers/containers.conf.d/* /etc/containers/oci/hooks.d/*.json \
-        /etc/nvidia-container-runtime/config.toml /etc/cdi/* /run/cdi/*; do
+    for file in /etc/docker/daemon.json /etc/containerd/*.toml /etc/containerd/*.json \
+        /etc/containerd/conf.d/*.toml /etc/crio/crio.conf /etc/crio/crio.conf.d/* \
+        /etc/containers/containers.conf /etc/containers/containers.conf.d/* \
+        /etc/containers/oci/hooks.d/*.json /etc/nvidia-container-runtime/config.toml \
+        /etc/cdi/* /run/cdi/* /etc/k0s/*.toml /etc/k0s/*.json /etc/k0s/containerd.d/* \
+        /var/lib/rancher/*/agent/etc/containerd/*.toml* \
+        /var/lib/rancher/*/agent/etc/containerd/*.json \
+        /var/snap/microk8s/current/args/*.toml /var/snap/microk8s/current/args/*.json; do
         if [ -f "$file" ] && grep -q "$prefix/bin/gpuslice" "$file"; then
             echo "gpuslice: $file still names gpuslice. Its engine will fail to start containers:" >&2
             echo "gpuslice: remove the lines that name it (after a reinstallation: gpuslice runtime configure --remove)" >&2
@@ -127,7 +131,7 @@ put() { # NAME: installs a file of the archive, by renaming, because it may be r
         case $1 in
         *.service | *.json | *.toml | *.timer | *.yaml | *.container)
             sed -e "s,/usr/bin/gpuslice,$prefix/bin/gpuslice,g" -e "s,/usr/lib/gpuslice,$prefix/lib/gpuslice,g" "$from" >"$new"
-            # Without these keys the hook looks for both below /usr.
+            # Without these keys the hook looks for both in its own prefix.
             [ "$1" != /etc/gpuslice/config.toml ] || [ "$prefix" = /usr ] || {
                 sed -e 's/^#\(library\|command\) = /\1 = /' "$new" >"$new.2"
                 mv "$new.2" "$new"

@@ -85,8 +85,18 @@ sees "after the second upgrade" "8 8 refused refused" child
 
 # The removal warns that engines and slices still need the package.
 echo '{"runtimes": {"gpuslice": {"path": "/usr/bin/gpuslice-runtime"}}}' >/etc/docker/daemon.json
+# containerd's configuration names only the base specification, which has the hook.
+k3s=/var/lib/rancher/k3s/agent/etc/containerd
+mkdir -p $k3s
+for folder in /etc/containerd $k3s; do
+    echo '{"hooks": {"createRuntime": [{"path": "/usr/bin/gpuslice-hook"}]}}' >$folder/gpuslice-base-spec.json
+done
 take
-grep -q 'gpuslice: /etc/docker/daemon.json still names gpuslice' /tmp/said || fail "no word of the engine: $(cat /tmp/said)"
+for file in /etc/docker/daemon.json /etc/containerd/gpuslice-base-spec.json $k3s/gpuslice-base-spec.json; do
+    grep -q "gpuslice: $file still names gpuslice" /tmp/said || fail "no word of $file: $(cat /tmp/said)"
+done
+! grep -q 'config.toml still names' /tmp/said || fail "a file without gpuslice is named: $(cat /tmp/said)"
+rm -r /etc/containerd/gpuslice-base-spec.json /var/lib/rancher
 grep -q 'gpuslice: slices are running' /tmp/said || fail "no word of the slice: $(cat /tmp/said)"
 echo '{"log-level": "warn"}' >/etc/docker/daemon.json
 sees "after the removal" "8 - refused" alone
