@@ -75,7 +75,7 @@ pub(crate) const MEANINGS: &[Meaning] = &[
     (
         BROKEN,
         &["doctor"],
-        "A finding breaks the slice: it is not in force, or refuses all GPU memory.",
+        "A finding breaks the slice: it is not in force, or refuses all GPU memory. Or the node is not ready for slices.",
     ),
     (
         UNEXAMINED,

@@ -30,9 +30,9 @@ pub struct Args {
 const NOTES: &str = "\
 Running programs and containers are not touched. The OCI hook also cleans up whenever a container
 starts. On hosts where no container starts for a long time, gpuslice-gc.timer runs gpuslice gc.
-A run's watcher removes the run's files. If the watcher was killed, the next gpuslice command of the
-same user removes them; a command of root does not. Only root can remove what containers have left:
-the output names these.
+A run's watcher removes the run's files. If the watcher was killed, the next gpuslice run, status,
+history or gc of the same user removes them; a command of root does not. Only root can remove what
+containers have left: the output names these.
 
 JSON: schema, removed [kind (record, container or slice), name], failures [text], runs (of this
 user, that are running).";

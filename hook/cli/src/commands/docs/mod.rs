@@ -221,12 +221,12 @@ const ENVIRONMENT: [(&str, &str); 7] = [
 
 const FILES: [(&str, &str); 2] = [
     (
-        "/.gpuslice/slice.json",
-        "The slice of a container. It overrides all options and variables: run and env are refused there.",
+        "/.gpuslice/slice.json, /dev/gpuslice/slice.json",
+        "The slice of a container; the second one if its root is read-only. It overrides all options and variables: run and env are refused there.",
     ),
     (
-        "/usr/lib/gpuslice/",
-        "libgpuslice.so, if it is not beside gpuslice.",
+        "libgpuslice.so",
+        "The library is searched beside gpuslice, then in PREFIX/lib/gpuslice, then in /usr/lib/gpuslice.",
     ),
 ];
 

@@ -114,13 +114,13 @@ const FILES: [(&str, &str); 4] = [
     ),
     (
         "/run/gpuslice/",
-        "Who has which slice, until the next boot; devices.json, the GPUs that there are.",
+        "The slices of containers, until the next boot, and devices.json, the list of GPUs.",
     ),
     (
         "/usr/lib/gpuslice/libgpuslice.so",
         "The library that is injected.",
     ),
-    ("/usr/bin/gpuslice", "Asked for what only the driver knows."),
+    ("/usr/bin/gpuslice", "The hook runs it to query the driver."),
 ];
 
 fn runtime() -> (&'static str, Roff) {

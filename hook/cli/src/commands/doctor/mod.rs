@@ -60,8 +60,8 @@ troubleshooting lists all codes.
 
 doctor examines running processes from outside, by /proc. It changes nothing and does not stop them.
 Only root can examine processes of other users, and programs with privileges of their own. To
-compare what each API reports, run gpuslice check in the program's place. A missing driver is an
-error with --node, and otherwise a warning.
+compare what each API reports, run gpuslice check where the program runs: in the same shell, unit or
+container. A missing driver is an error with --node, and otherwise a warning.
 
 Exit status: 0 the slice is in force, and the node is ready; 1 a finding breaks the slice, or the
 node is not ready; 2 this user may not examine the process; 125 usage error, or gpuslice itself

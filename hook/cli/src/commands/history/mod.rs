@@ -32,7 +32,8 @@ pub struct Args {
     pub json: bool,
 
     /// Draw the used memory and the limit over time to an SVG file: the last run of each slice, or
-    /// with --since every run
+    /// with --since the runs since then. At most 64 panels (one for each slice and GPU), the newest
+    /// first
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }

@@ -77,7 +77,7 @@ families! {
         "Unified memory that the host has promised to the slice.");
     PROMISE_UNUSED = bytes("gpuslice_promise_unused", SLICE, "Unused part of the promise.");
     PAGE_AGE = with_unit("seconds", gauge("gpuslice_meminfo_page_age", SLICE,
-        "Time since the slice's meminfo page was written. It is written each second."));
+        "Time since the slice's meminfo page was written. Its time is renewed each second."));
 
     LIMIT = bytes("gpuslice_limit", SHARE, "Device memory that the slice may hold.");
     USED = bytes("gpuslice_used", "slice, GPU, kind",

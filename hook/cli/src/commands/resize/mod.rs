@@ -62,22 +62,23 @@ Running programs of the slice get the new limit with their next query or allocat
 that start later start with it. The slice file keeps the first limit: a slice that is started again
 has that one.
 
-A larger limit is admitted as at the start: it must fit beside the other slices of the GPU. A smaller
-limit never goes below the memory that the slice's programs hold. With --wait it first comes down to
-what they hold, so that they can allocate no more. An allocator that is then refused memory releases
-what it has cached, as PyTorch's does, and the limit follows. When the time is up, the limit stays at
-the lowest value that it has reached.
+A larger limit is admitted as at the start: it must fit beside the other slices of the GPU. A
+smaller limit never goes below the memory that the slice's programs hold. With --wait it first comes
+down to what they hold, so that they can allocate no more. An allocator that is then refused memory
+releases what it has cached, as PyTorch's does, and the limit follows. When the time is up, the
+limit stays at the lowest value that it has reached.
 
 TOTAL is the limit less the headroom, so programs see it change. Programs that read TOTAL once, at
 their start, keep what they read: vLLM does not enlarge its cache, and allocators that reserve
 addresses by TOTAL reserve for the limit at their start. A slice with a maximum (gpuslice run
 --maximum) shows that as TOTAL from the start, and cannot be resized beyond it.
 
-Root can resize all runs and containers. Other users can resize their own runs. The annotation or
-claim of a container stays as it is: a container that is started again has its limit.
+Root can resize all runs and containers, except runs on another user's simulated machine, and slices
+without a ledger. Other users can resize their own runs. The annotation or claim of a container
+stays as it is: a container that is started again has its limit.
 
-On unified memory (GB10, Thor) the slice's promise changes with its limit. There, the memory that its
-programs hold includes their host memory beyond the slice's allowance.
+On unified memory (GB10, Thor) the slice's promise changes with its limit. There, the memory that
+its programs hold includes their host memory beyond the slice's allowance.
 
 Exit status: 0 resized; 1 the size does not fit, or the slice holds more; 125 usage error, or
 gpuslice itself failed.

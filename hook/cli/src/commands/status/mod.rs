@@ -75,7 +75,8 @@ memory that NVML reports for each process. NVML is given 3 seconds to answer. On
 names the differences between /run/gpuslice/devices.json and the GPUs that the driver reports.
 
 Root sees the slices of all users and all containers. Other users see the names, owners and limits
-of others' slices, and not their commands. In a container with a slice, only that slice is shown.
+of others' slices, and not their commands. Of slices on unified memory and on simulated machines,
+they see only the owners. In a container with a slice, only that slice is shown.
 
 On a terminal, lines fit its width: the command is cut first, and then parts of a line are left out
 in a fixed order. Elsewhere nothing is cut, unless COLUMNS gives a width. NO_COLOR turns colours
