@@ -245,7 +245,7 @@ SIMULATOR ?= $(if $(DIST),$(DIST)/sim,$(TARGET)/sim)
 BUILT := $(addprefix $(BINARIES)/,gpuslice gpuslice-hook libgpuslice.so)
 # Files that name a path get that of this PREFIX.
 HERE := sed -e 's,/usr/bin/gpuslice,$(PREFIX)/bin/gpuslice,g' -e 's,/usr/lib/gpuslice,$(PREFIX)/lib/gpuslice,g'
-# The hook looks for both in its own prefix. A policy for another prefix than /usr names them.
+# For another prefix than /usr, the policy names both, also for a hook that is copied elsewhere.
 POLICY := $(if $(filter-out /usr,$(PREFIX)),| sed 's/^\#\(library\|command\) = /\1 = /')
 INTO = $(DESTDIR)$(PREFIX)
 # Debian's zsh looks in vendor-completions, others in site-functions.

@@ -131,7 +131,7 @@ put() { # NAME: installs a file of the archive, by renaming, because it may be r
         case $1 in
         *.service | *.json | *.toml | *.timer | *.yaml | *.container)
             sed -e "s,/usr/bin/gpuslice,$prefix/bin/gpuslice,g" -e "s,/usr/lib/gpuslice,$prefix/lib/gpuslice,g" "$from" >"$new"
-            # Without these keys the hook looks for both in its own prefix.
+            # The policy names both, also for a hook that is copied elsewhere.
             [ "$1" != /etc/gpuslice/config.toml ] || [ "$prefix" = /usr ] || {
                 sed -e 's/^#\(library\|command\) = /\1 = /' "$new" >"$new.2"
                 mv "$new.2" "$new"

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 const CLAIM: &str = "gpuslice.io-claim-";
 
 /// The folders whose files can name the hook to an engine, and the ends of the names of such files.
-/// Packages warn of the same files when they are removed.
+/// Packages warn of these files when they are removed.
 const ENGINES: [(&str, &[&str]); 18] = [
     ("etc/docker", &["daemon.json"]),
     ("etc/containerd", &[".toml", ".json"]),
@@ -114,13 +114,23 @@ fn engines(root: &Path, folder: &Path) -> anyhow::Result<Vec<String>> {
                 Err(error) if is_absent(&error) => continue,
                 read => read.with_context(|| format!("cannot read {}", path.display()))?,
             };
-            if text.windows(programs.len()).any(|part| part == programs) {
+            if names_any(&text, programs) {
                 files.push(format!("engine file {}", path.display()));
             }
         }
         seen.push(real);
     }
     Ok(files)
+}
+
+/// Whether a text names a program in this folder, and not in one whose path only ends like it.
+fn names_any(text: &[u8], programs: &[u8]) -> bool {
+    let is_path = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+    let mut places = text.windows(programs.len()).enumerate();
+    places.any(|(place, part)| {
+        let before = place.checked_sub(1).and_then(|place| text.get(place));
+        part == programs && !before.is_some_and(is_path)
+    })
 }
 
 /// Removes the folder, the hook first: without it no container gets a slice, and with it alone every
@@ -188,7 +198,7 @@ mod tests {
         write("etc/containerd/config.toml.before-gpuslice", hook);
         write("etc/docker/daemon.json.before-gpuslice", hook);
         write("etc/docker/daemon.json", "/usr/bin/gpuslice-runtime");
-        write("etc/crio/crio.conf", "/mnt/opt/gpuslice/bin/other");
+        write("etc/crio/crio.conf", "/mnt/opt/gpuslice/bin/gpuslice-hook");
         fs::create_dir_all(root.join("var")).unwrap();
         std::os::unix::fs::symlink(root.join("run"), root.join("var/run")).unwrap();
         write("run/cdi/k8s.gpuslice.io-claim-9f0c.json", hook);

@@ -99,6 +99,7 @@ fn the_folder_is_kept_while_an_engine_names_its_hook() {
          [ -e /mnt/gpuslice/bin/gpuslice-hook ]\n\
          rm /run/cdi/gpuslice.json\n\
          until unshare --mount $NODE uninstall /mnt/gpuslice --check; do sleep 0.1; done\n\
+         until grep -q 'is removed' /mnt/log; do sleep 0.1; done\n\
          cat /mnt/log\n",
     );
     let (said, complaint) = printed(&output);

@@ -48,10 +48,9 @@ pub struct Args {
     #[command(flatten)]
     pub from_file: SliceFromFile,
 
-    /// Refuse to start a program where the slice would not hold: a static, 32-bit, set-user-ID,
-    /// unreadable or non-glibc program, or one for another processor; a sandbox or a client of a
-    /// daemon; setpriv and the like, if other users cannot read the library; a GPU without a limit;
-    /// or no place for a ledger. Without --strict, a warning says so
+    /// Refuse to start a program that the slice would not hold: it cannot load the library (static,
+    /// 32-bit, set-user-ID, unreadable, not of glibc), is a sandbox or a client of a daemon, sees a
+    /// GPU without a limit, or has no place for a ledger. Without --strict, a warning says so
     #[arg(long, help_heading = STARTING)]
     pub strict: bool,
 

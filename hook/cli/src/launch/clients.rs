@@ -1,5 +1,5 @@
 //! Names commands that only ask another process, or start programs in another root.
-//! Touches: links on the way to the command's file.
+//! Touches: PATH, and links on the way to the command's file.
 
 use crate::launch::program;
 use std::ffi::OsString;
@@ -91,8 +91,9 @@ fn of_client(name: &str) -> String {
 }
 
 fn is_server(name: &str, arguments: &[OsString]) -> bool {
-    let words = || arguments.iter().filter_map(|word| word.to_str());
-    name == "ollama" && words().any(|word| OLLAMA_SERVER.contains(&word))
+    let mut words = arguments.iter().filter_map(|word| word.to_str());
+    let first = words.find(|word| !word.starts_with('-'));
+    name == "ollama" && first.is_some_and(|word| OLLAMA_SERVER.contains(&word))
 }
 
 #[cfg(test)]
@@ -109,7 +110,8 @@ mod tests {
     fn a_client_is_named_whose_server_does_the_work() {
         for words in [
             &["ollama", "run", "llama3"][..],
-            &["/usr/local/bin/ollama"],
+            &["ollama", "run", "model", "start"],
+            &["/nowhere/ollama"],
             &["tmux", "new", "-d", "vllm serve"],
             &["supervisorctl", "start", "vllm"],
         ] {
@@ -121,7 +123,7 @@ mod tests {
             assert!(said.contains("no container or service"), "{said}");
         }
         for words in [
-            &["ollama", "serve"][..],
+            &["/nowhere/ollama", "serve"][..],
             &["python3", "ollama"],
             &["sh"],
             &[],

@@ -1,7 +1,7 @@
 //! Decides how a container is adjusted: the hook and the annotations that it reads.
 //! Touches: its arguments. Law: pure.
 
-use super::api::{Adjustment, Container, Hook, Hooks, Number, PodSandbox};
+use super::api::{Adjustment, Container, DeviceRule, Hook, Hooks, Number, PodSandbox};
 use gpuslice_hook::request::annotations::{self, PREFIX};
 use gpuslice_hook::request::dialects::{self, Given};
 use gpuslice_hook::request::identity::Annotations;
@@ -10,7 +10,7 @@ use gpuslice_host::engine::hook_arguments::{NAME, is_ours};
 use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
 use gpuslice_host::machine::dialects::Dialects;
 use gpuslice_host::machine::policy::Policy;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Every dialect, where the policy cannot say which of them count.
@@ -19,6 +19,12 @@ const ALL: Dialects = Dialects {
     hami: true,
     nvidia: true,
 };
+
+/// The major number of NVIDIA's devices.
+const NVIDIA: i64 = 195;
+
+/// The first minor number that is no GPU's: nvidia-modeset, nvidiactl.
+const CONTROL: i64 = 254;
 
 /// The decisions of the host about containers.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +61,7 @@ impl Adjusting<'_> {
     /// privileged: it sees every GPU, and nothing shows that it uses one.
     pub(super) fn leaves_privileged(&self, pod: &PodSandbox, container: &Container) -> bool {
         let sees_any = nodes(container).any(is_gpu);
-        let is_left = is_privileged(container) && sees_any && !has_gpu(container);
+        let is_left = sees_all_devices(container) && sees_any && !has_gpu(container);
         is_left && self.decides_about_others(pod)
     }
 }
@@ -134,7 +140,8 @@ pub(super) fn has_gpu(container: &Container) -> bool {
         .iter()
         .filter_map(|variable| variable.strip_prefix(VISIBLE));
     let mut mounts = container.mounts.iter();
-    (!is_privileged(container) && nodes(container).any(is_gpu))
+    (!sees_all_devices(container) && nodes(container).any(is_gpu))
+        || is_given_one(container)
         || mounts.any(|mount| mount.destination.starts_with(BY_MOUNTS))
         || names.any(|name| name.contains("nvidia.com/"))
         || wanted.any(|value| !matches!(value.trim(), "" | "void" | "none"))
@@ -154,16 +161,35 @@ fn is_gpu(path: &str) -> bool {
     path.starts_with("/dev/nv") && !others.iter().any(|other| path.starts_with(other))
 }
 
-/// Whether the container's cgroup allows every device, as that of a privileged container does.
-fn is_privileged(container: &Container) -> bool {
-    let linux = container.linux.iter();
-    let resources = linux.filter_map(|linux| linux.resources.as_ref());
+/// Whether the container is privileged: its cgroup allows every device, and the engine has given it those
+/// of the host, of which every host has /dev/null.
+fn sees_all_devices(container: &Container) -> bool {
     let every = |number: &Option<Number>| number.as_ref().is_none_or(|number| number.value < 0);
-    let mut rules = resources.flat_map(|resources| &resources.devices);
-    rules.any(|rule| {
+    let is_allowed = rules(container).any(|rule| {
         let is_any = matches!(rule.kind.as_str(), "" | "a");
         rule.allow && is_any && every(&rule.major) && every(&rule.minor)
-    })
+    });
+    is_allowed && nodes(container).any(|path| path == "/dev/null")
+}
+
+/// Whether a privileged container is given a GPU beside the host's devices. CDI and CRI-O then allow that
+/// device once more, and containerd lists it twice. Most engines do not tell plugins of CDI devices.
+fn is_given_one(container: &Container) -> bool {
+    let number = |number: &Option<Number>| number.as_ref().map(|number| number.value);
+    let is_rule = |rule: &DeviceRule| {
+        let is_gpu = number(&rule.minor).is_some_and(|minor| (0..CONTROL).contains(&minor));
+        rule.allow && rule.kind == "c" && number(&rule.major) == Some(NVIDIA) && is_gpu
+    };
+    let mut gpus = nodes(container).filter(|path| is_gpu(path));
+    let mut seen = HashSet::new();
+    rules(container).any(is_rule) || gpus.any(|path| !seen.insert(path))
+}
+
+/// The rules of the container's cgroup about devices.
+fn rules(container: &Container) -> impl Iterator<Item = &DeviceRule> {
+    let linux = container.linux.iter();
+    let resources = linux.filter_map(|linux| linux.resources.as_ref());
+    resources.flat_map(|resources| &resources.devices)
 }
 
 #[cfg(test)]

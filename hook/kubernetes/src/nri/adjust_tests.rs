@@ -177,6 +177,16 @@ fn a_policy_for_all_containers_reaches_those_with_a_gpu_and_no_others() {
     assert_eq!(with("", &none, &gpus[0]), None);
 }
 
+/// The rule that allows a GPU; -1: all of them.
+fn gpu(minor: i64) -> DeviceRule {
+    DeviceRule {
+        allow: true,
+        kind: "c".to_owned(),
+        major: Some(Number { value: 195 }),
+        minor: Some(Number { value: minor }),
+    }
+}
+
 /// A node's network daemon: engines give a privileged container every device of the host.
 fn privileged() -> Container {
     let node = |path: &str| LinuxDevice {
@@ -213,15 +223,25 @@ fn a_privileged_container_that_asks_for_no_gpu_starts_as_before() {
             ..privileged()
         };
         assert!(with(policy, &none, &wants).is_some(), "{policy}");
+        // A GPU by CDI: the engine allows its device, and sends no names of CDI devices.
+        let mut given = privileged();
+        given.env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
+        let linux = given.linux.as_mut().unwrap();
+        linux.resources.as_mut().unwrap().devices.push(gpu(0));
+        assert!(with(policy, &none, &given).is_some(), "{policy}");
+        // A GPU by a device plugin, on containerd.
+        let mut twice = privileged();
+        let nodes = &mut twice.linux.as_mut().unwrap().devices;
+        nodes.push(nodes[1].clone());
+        assert!(with(policy, &none, &twice).is_some(), "{policy}");
+        // The engine gives privileged containers no devices of the host.
+        let mut alone = privileged();
+        alone.linux.as_mut().unwrap().devices.remove(0);
+        assert!(with(policy, &none, &alone).is_some(), "{policy}");
         // A rule about some devices does not make it privileged.
         let mut one = privileged();
         let linux = one.linux.as_mut().unwrap();
-        linux.resources.as_mut().unwrap().devices = vec![DeviceRule {
-            allow: true,
-            kind: "c".to_owned(),
-            major: Some(Number { value: 195 }),
-            minor: None,
-        }];
+        linux.resources.as_mut().unwrap().devices = vec![gpu(-1)];
         assert!(with(policy, &none, &one).is_some(), "{policy}");
     }
     let asks = pod(&[("gpuslice.io/memory", "8GiB")]);

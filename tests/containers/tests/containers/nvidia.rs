@@ -300,7 +300,7 @@ fn a_pod_of_handler_nvidia_gets_its_slice_if_annotations_are_passed() {
     );
     let said = host.sh("gpuslice runtime configure --runtime nvidia").ok();
     assert!(
-        said.contains("no pod of containerd's handler nvidia gets a slice yet"),
+        said.contains("no pod of containerd's handler nvidia gets a slice by gpuslice.io/*"),
         "{said}"
     );
     let lists =

@@ -310,7 +310,6 @@ fn config() -> Roff {
              understood, is an error, and a container that asks for a slice does not start. The file \
              must belong to root, and no other user may write to it.",
             "For a hook in another prefix than /usr, PREFIX/etc/gpuslice/config.toml replaces it, if it exists.",
-            "For a hook in another prefix than /usr, PREFIX/etc/gpuslice/config.toml replaces it, if it exists.",
             "The file does not affect gpuslice run.",
         ],
     );

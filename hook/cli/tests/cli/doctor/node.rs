@@ -147,7 +147,7 @@ fn a_fault_of_the_hosts_files_is_the_cause() {
         ),
         (
             "handler-drops-annotations",
-            "handler gpuslice of containerd passes no annotations",
+            "handler gpuslice of containerd does not pass on gpuslice.io/*",
             &[("etc/containerd/config.toml", &deaf)],
         ),
         (
@@ -157,7 +157,7 @@ fn a_fault_of_the_hosts_files_is_the_cause() {
         ),
         (
             "handler-drops-annotations",
-            "handler nvidia of containerd passes no annotations",
+            "handler nvidia of containerd does not pass on gpuslice.io/*",
             &[
                 (
                     "etc/containerd/config.toml",
