@@ -1,4 +1,5 @@
-//! Which file of containerd is read, and what it enables.
+//! Tests the choice of containerd's file, and what the driver reads in it.
+//! Touches: folders of its own.
 
 use super::*;
 use clap::Parser;

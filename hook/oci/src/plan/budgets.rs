@@ -22,7 +22,7 @@ pub(crate) struct Budgets {
 }
 
 /// Computes the budgets. `visible`: the GPUs that the container is given, if they are known.
-/// `by`: who has named the GPUs.
+/// `by`: the party that has named the GPUs.
 pub(crate) fn of(
     asked: &SliceRequest,
     given: &PlanInput<'_>,

@@ -25,7 +25,7 @@ pub(super) struct Others<'a> {
     by: NamedBy,
 }
 
-/// Who has named the GPUs of a request.
+/// The party that has named the GPUs of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedBy {
     /// The container, by its annotations.
