@@ -13,6 +13,12 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// The major number of NVIDIA's device nodes.
+pub const NVIDIA_MAJOR: i64 = 195;
+
+/// The first minor number that is no GPU's: nvidia-modeset, nvidiactl.
+pub const FIRST_CONTROL_MINOR: i64 = 254;
+
 /// The largest list that is read. Eight GPUs of seven instances each take 8 KiB.
 pub const CAP: usize = 1 << 20;
 

@@ -5,9 +5,10 @@ use super::api::{Adjustment, Container, DeviceRule, Hook, Hooks, Number, PodSand
 use gpuslice_hook::request::annotations::{self, PREFIX};
 use gpuslice_hook::request::dialects::{self, Given};
 use gpuslice_hook::request::identity::Annotations;
-use gpuslice_hook::request::nvidia_variables::{BY_MOUNTS, VISIBLE, is_of_old_cuda};
+use gpuslice_hook::request::nvidia_variables::{BY_MOUNTS, VISIBLE, is_none, is_of_old_cuda};
 use gpuslice_host::engine::hook_arguments::{NAME, is_ours};
 use gpuslice_host::engine::hook_entry::{ENVIRONMENT, STAGES};
+use gpuslice_host::machine::devices::{FIRST_CONTROL_MINOR, NVIDIA_MAJOR};
 use gpuslice_host::machine::dialects::Dialects;
 use gpuslice_host::machine::policy::Policy;
 use std::collections::{HashMap, HashSet};
@@ -19,12 +20,6 @@ const ALL: Dialects = Dialects {
     hami: true,
     nvidia: true,
 };
-
-/// The major number of NVIDIA's devices.
-const NVIDIA: i64 = 195;
-
-/// The first minor number that is no GPU's: nvidia-modeset, nvidiactl.
-const CONTROL: i64 = 254;
 
 /// The decisions of the host about containers.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +139,7 @@ pub(super) fn has_gpu(container: &Container) -> bool {
         || is_given_one(container)
         || mounts.any(|mount| mount.destination.starts_with(BY_MOUNTS))
         || names.any(|name| name.contains("nvidia.com/"))
-        || wanted.any(|value| !matches!(value.trim(), "" | "void" | "none"))
+        || wanted.any(|value| !is_none(value.trim()))
         || is_of_old_cuda(&container.env)
 }
 
@@ -177,8 +172,9 @@ fn sees_all_devices(container: &Container) -> bool {
 fn is_given_one(container: &Container) -> bool {
     let number = |number: &Option<Number>| number.as_ref().map(|number| number.value);
     let is_rule = |rule: &DeviceRule| {
-        let is_gpu = number(&rule.minor).is_some_and(|minor| (0..CONTROL).contains(&minor));
-        rule.allow && rule.kind == "c" && number(&rule.major) == Some(NVIDIA) && is_gpu
+        let is_gpu =
+            number(&rule.minor).is_some_and(|minor| (0..FIRST_CONTROL_MINOR).contains(&minor));
+        rule.allow && rule.kind == "c" && number(&rule.major) == Some(NVIDIA_MAJOR) && is_gpu
     };
     let mut gpus = nodes(container).filter(|path| is_gpu(path));
     let mut seen = HashSet::new();

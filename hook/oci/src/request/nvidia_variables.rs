@@ -10,6 +10,12 @@ pub const BY_MOUNTS: &str = "/var/run/nvidia-container-devices";
 /// The variables by which NVIDIA's legacy hook knows images from before [`VISIBLE`].
 pub(crate) const OLD_CUDA: [&str; 2] = ["CUDA_VERSION=", "NVIDIA_REQUIRE_CUDA="];
 
+/// Whether a value of [`VISIBLE`] names no GPU.
+#[must_use]
+pub fn is_none(wanted: &str) -> bool {
+    matches!(wanted, "" | "void" | "none")
+}
+
 /// Whether NVIDIA's legacy hook gives all GPUs to a container with these variables because its image is
 /// from before [`VISIBLE`] (`IsLegacy` in the toolkit's cuda_image.go).
 #[must_use]

@@ -5,17 +5,11 @@
 //! Law: if the GPUs cannot be determined, the container is assumed to have every GPU. The library
 //! limits the other GPUs, too; only admission does not count them.
 
-use crate::request::nvidia_variables::{BY_MOUNTS, VISIBLE, is_of_old_cuda};
+use crate::request::nvidia_variables::{BY_MOUNTS, VISIBLE, is_none, is_of_old_cuda};
 use crate::request::spec::{DeviceRule, Hook, Linux, Spec};
 use gpuslice_config::words::device::DeviceUuid;
-use gpuslice_host::machine::devices::Devices;
+use gpuslice_host::machine::devices::{Devices, FIRST_CONTROL_MINOR, NVIDIA_MAJOR};
 use std::path::Path;
-
-/// The major number of NVIDIA's devices.
-const NVIDIA: i64 = 195;
-
-/// The first minor number that is no GPU's: nvidia-modeset, nvidiactl.
-const CONTROL: i64 = 254;
 
 /// The GPUs that a container is given, possibly zero. Returns `None` if its configuration does not
 /// determine them.
@@ -26,7 +20,7 @@ pub(crate) fn of(spec: &Spec, devices: &Devices) -> Option<Vec<DeviceUuid>> {
         return None;
     }
     let nodes = linux.devices.iter().flatten();
-    let numbers = nodes.filter(|node| node.kind == "c" && node.major == Some(NVIDIA));
+    let numbers = nodes.filter(|node| node.kind == "c" && node.major == Some(NVIDIA_MAJOR));
     let minors = numbers.filter_map(|node| node.minor);
     let mounts = spec
         .mounts
@@ -54,8 +48,8 @@ pub(crate) fn has_any(spec: &Spec) -> bool {
     nodes.any(|node| {
         let is_gpu = node
             .minor
-            .is_some_and(|minor| (0..CONTROL).contains(&minor));
-        node.kind == "c" && node.major == Some(NVIDIA) && is_gpu
+            .is_some_and(|minor| (0..FIRST_CONTROL_MINOR).contains(&minor));
+        node.kind == "c" && node.major == Some(NVIDIA_MAJOR) && is_gpu
     }) || mounts.any(|mount| mount.source.as_deref().and_then(minor).is_some())
 }
 
@@ -71,7 +65,7 @@ fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
         let kind = rule.kind.as_deref().unwrap_or("a");
         !rule.allow && kind == "a" && every(rule.major) && every(rule.minor)
     };
-    let of_nvidia = |rule: &DeviceRule| rule.allow && rule.major == Some(NVIDIA);
+    let of_nvidia = |rule: &DeviceRule| rule.allow && rule.major == Some(NVIDIA_MAJOR);
     let mut nodes = linux.devices.iter().flatten();
     let node = |path: &Path| {
         let device = path.strip_prefix("/dev").ok().and_then(Path::to_str);
@@ -87,7 +81,7 @@ fn is_given_none(spec: &Spec, linux: &Linux) -> bool {
         .filter_map(|mount| mount.source.as_deref());
     rules().any(denies_all)
         && !rules().any(of_nvidia)
-        && !nodes.any(|own| own.major == Some(NVIDIA) || node(&own.path))
+        && !nodes.any(|own| own.major == Some(NVIDIA_MAJOR) || node(&own.path))
         && !sources.any(node)
         && !hooks(spec).any(|hook| {
             let brings_none = is_legacy(&hook.path) && wants_none(spec);
@@ -115,10 +109,6 @@ pub(crate) fn are_brought_by_hook(spec: &Spec) -> bool {
 fn wanted(spec: &Spec) -> impl Iterator<Item = &str> {
     let variables = spec.process.iter().flat_map(|process| &process.env);
     variables.filter_map(|variable| variable.strip_prefix(VISIBLE))
-}
-
-fn is_none(wanted: &str) -> bool {
-    matches!(wanted, "" | "void" | "none")
 }
 
 /// Mounts can request GPUs, too.
@@ -159,7 +149,7 @@ fn minor(path: &Path) -> Option<i64> {
     number
         .parse()
         .ok()
-        .filter(|number| (0..CONTROL).contains(number))
+        .filter(|number| (0..FIRST_CONTROL_MINOR).contains(number))
 }
 
 /// Whether the container may create device files of its own, or sees all of the host's.
@@ -171,7 +161,7 @@ fn may_make_any(linux: &Linux) -> bool {
 fn may_make(linux: &Linux) -> impl Iterator<Item = i64> {
     opens(linux)
         .filter_map(|rule| rule.minor)
-        .filter(|minor| (0..CONTROL).contains(minor))
+        .filter(|minor| (0..FIRST_CONTROL_MINOR).contains(minor))
 }
 
 /// The rules of the cgroup that let the container open GPUs.
@@ -182,7 +172,9 @@ fn opens(linux: &Linux) -> impl Iterator<Item = &DeviceRule> {
         .flat_map(|all| all.devices.iter().flatten());
     rules.filter(|rule| {
         let kind = rule.kind.as_deref().unwrap_or("a");
-        let is_gpus = rule.major.is_none_or(|major| major < 0 || major == NVIDIA);
+        let is_gpus = rule
+            .major
+            .is_none_or(|major| major < 0 || major == NVIDIA_MAJOR);
         // Runtimes themselves let containers create any device file and open none. Without `r` such
         // a file is of no use.
         let access = rule.access.as_deref();
