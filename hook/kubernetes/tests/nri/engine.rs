@@ -18,16 +18,16 @@ use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 /// The engine's side of a connection.
-pub struct Engine {
-    pub stream: UnixStream,
-    pub received: Vec<u8>,
-    pub calls: u32,
+pub(crate) struct Engine {
+    pub(crate) stream: UnixStream,
+    pub(crate) received: Vec<u8>,
+    pub(crate) calls: u32,
     /// The bytes of a frame that the engine writes.
-    pub frame: usize,
+    pub(crate) frame: usize,
 }
 
 impl Engine {
-    pub fn new(stream: UnixStream) -> Engine {
+    pub(crate) fn new(stream: UnixStream) -> Engine {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// Reads the registration, and answers it.
-    pub fn register(&mut self, result: Result<Vec<u8>, Status>) -> RegisterRequest {
+    pub(crate) fn register(&mut self, result: Result<Vec<u8>, Status>) -> RegisterRequest {
         let (connection, bytes) = mux::read(&mut self.stream).unwrap().unwrap();
         assert_eq!(connection, mux::RUNTIME);
         // Ten bytes are the header of ttrpc.
@@ -55,7 +55,7 @@ impl Engine {
     }
 
     /// Calls a method, and returns the response.
-    pub fn call(&mut self, method: &str, argument: &impl prost::Message) -> Response {
+    pub(crate) fn call(&mut self, method: &str, argument: &impl prost::Message) -> Response {
         self.calls += 2;
         let stream = self.calls - 1;
         let bytes = Message::request(stream, PLUGIN, method, argument).bytes();
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    pub fn create(&mut self, pod: &PodSandbox, name: &str) -> Option<Adjustment> {
+    pub(crate) fn create(&mut self, pod: &PodSandbox, name: &str) -> Option<Adjustment> {
         let request = CreateRequest {
             pod: Some(pod.clone()),
             container: Some(Container {
@@ -95,12 +95,12 @@ impl Engine {
     }
 }
 
-pub struct Host {
-    pub folder: tempfile::TempDir,
+pub(crate) struct Host {
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Host {
-    pub fn new(policy: &str) -> Host {
+    pub(crate) fn new(policy: &str) -> Host {
         let folder = tempfile::tempdir().unwrap();
         for name in [
             "etc/gpuslice",
@@ -117,17 +117,17 @@ impl Host {
         Host { folder }
     }
 
-    pub fn paths(&self) -> HostPaths {
+    pub(crate) fn paths(&self) -> HostPaths {
         HostPaths::below(self.folder.path())
     }
 
-    pub fn events(&self) -> String {
+    pub(crate) fn events(&self) -> String {
         let path = self.folder.path().join("var/log/gpuslice/events.jsonl");
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
     /// The program, its socket of the engine and its folder of plugins.
-    pub fn program(&self) -> (Program, PathBuf, PathBuf) {
+    pub(crate) fn program(&self) -> (Program, PathBuf, PathBuf) {
         let [socket, plugins] = ["nri.sock", "plugins"].map(|name| self.folder.path().join(name));
         let mut program = Command::new(env!("CARGO_BIN_EXE_gpuslice-dra"));
         program.arg("--plugins").arg(&plugins);
@@ -137,7 +137,7 @@ impl Host {
     }
 
     /// A session of the plugin, and the engine's side of it.
-    pub fn session(&self) -> (Engine, JoinHandle<Result<End, SessionError>>) {
+    pub(crate) fn session(&self) -> (Engine, JoinHandle<Result<End, SessionError>>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut plugin = Plugin::new(self.paths(), "/usr/bin/gpuslice-hook".into());
         let served = thread::spawn(move || session(ours, &mut plugin, "10", &mut |_| Ok(())));
@@ -145,7 +145,7 @@ impl Host {
     }
 
     /// Synchronizes with an engine that runs a container `of-ID` in each pod.
-    pub fn synchronize(&self, pods: Vec<PodSandbox>) {
+    pub(crate) fn synchronize(&self, pods: Vec<PodSandbox>) {
         let container = |pod: &PodSandbox| Container {
             id: format!("of-{}", pod.id),
             name: "main".to_owned(),
@@ -163,7 +163,7 @@ impl Host {
     }
 
     /// A session of a registered and configured plugin.
-    pub fn configured(&self) -> (Engine, JoinHandle<Result<End, SessionError>>) {
+    pub(crate) fn configured(&self) -> (Engine, JoinHandle<Result<End, SessionError>>) {
         let (mut engine, served) = self.session();
         engine.register(Ok(Vec::new()));
         let response = engine.call("Configure", &RegisterRequest::default());
@@ -173,7 +173,7 @@ impl Host {
     }
 }
 
-pub fn pod(annotations: &[(&str, &str)]) -> PodSandbox {
+pub(crate) fn pod(annotations: &[(&str, &str)]) -> PodSandbox {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     PodSandbox {
         id: "sandbox".to_owned(),

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 /// The program, which a test ends.
-pub struct Program(pub Child);
+pub(crate) struct Program(pub(crate) Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
@@ -20,7 +20,7 @@ impl Drop for Program {
     }
 }
 
-pub fn probe(folder: &Path) -> (bool, String) {
+pub(crate) fn probe(folder: &Path) -> (bool, String) {
     let mut probe = Command::new(env!("CARGO_BIN_EXE_gpuslice-dra"));
     let probe = probe.arg("--plugins").arg(folder).args(["ready", "--nri"]);
     let output = probe.output().unwrap();
@@ -32,7 +32,7 @@ fn ready(folder: &Path) -> bool {
     probe(folder).0
 }
 
-pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !so() {
         assert!(Instant::now() < end, "{what}");
