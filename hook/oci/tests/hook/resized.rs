@@ -123,6 +123,27 @@ fn a_container_is_not_resized_beyond_its_maximum() {
 }
 
 #[test]
+fn a_container_is_not_resized_beyond_the_policys_maximum() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new();
+    host.policy("[maximum]\ncontainer = \"12GiB\"");
+    let one = asking(&host, "one", "8GiB");
+    one.is_given_its_slice();
+    let (_, err, status) = resize(&host, &["one", "13GiB"]);
+    let said =
+        "13.00 GiB is more than this host's policy allows a container to have of a GPU (12.00 GiB)";
+    assert!(err.contains(said), "{err}");
+    assert_eq!((limit(&host, "one"), status), (8 * GIB, 125));
+    assert_eq!(resize(&host, &["one", "12GiB"]).2, 0);
+    // A policy that has been tightened since does not keep the slice from becoming smaller.
+    host.policy("[maximum]\ncontainer = \"4GiB\"");
+    assert_eq!(resize(&host, &["one", "10GiB"]).2, 0);
+    assert!(one.hook(&["poststop"]).status.success());
+}
+
+#[test]
 fn a_container_joins_its_pod_after_the_pods_slice_was_resized() {
     if !is_root() {
         return;

@@ -105,7 +105,7 @@ impl ResizeError {
             self,
             ResizeError::LargerThanCard(..)
                 | ResizeError::Held { .. }
-                | ResizeError::Size(SizeError::NoRoom(_) | SizeError::AboveMaximum { .. })
+                | ResizeError::Size(SizeError::NoRoom(_))
         )
     }
 }
