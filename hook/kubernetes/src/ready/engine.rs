@@ -23,13 +23,17 @@ const CONTAINERD: Place = Place {
     main: "/etc/containerd/config.toml",
     source: None,
 };
+/// With containerd 2.0 or later, k3s and RKE2 make the main file from config-v3.toml.tmpl if that
+/// exists, and otherwise from config.toml.tmpl.
+const RANCHER_SOURCE: Option<&str> =
+    Some("config.toml.tmpl beside it (or in config-v3.toml.tmpl, if that exists)");
 const K3S: Place = Place {
     main: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-    source: Some("config.toml.tmpl beside it"),
+    source: RANCHER_SOURCE,
 };
 const RKE2: Place = Place {
     main: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-    source: Some("config.toml.tmpl beside it"),
+    source: RANCHER_SOURCE,
 };
 /// Its main file imports `/run/k0s/containerd-cri.toml`, which k0s makes from the files of the folder.
 const K0S: Place = Place {

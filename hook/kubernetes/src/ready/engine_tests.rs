@@ -71,13 +71,13 @@ fn the_file_of_the_engine_that_runs_counts_and_not_that_of_another() {
             K3S,
             KUBELET,
             "containerd://1.7.23-k3s2",
-            " in config.toml.tmpl beside it",
+            " in config.toml.tmpl beside it (or in config-v3.toml.tmpl, if that exists)",
         ),
         (
             RKE2,
             KUBELET,
             "containerd://1.7.23-k3s2",
-            " in config.toml.tmpl beside it",
+            " in config.toml.tmpl beside it (or in config-v3.toml.tmpl, if that exists)",
         ),
         (
             K0S,

@@ -40,6 +40,13 @@ fn plugin(document: &DocumentMut) -> anyhow::Result<&'static str> {
     }
 }
 
+/// Returns the version of the format of a file that containerd reads.
+pub(super) fn version(text: &str) -> i64 {
+    let document = parse(Some(text)).ok();
+    let version = document.and_then(|it| it.get("version").and_then(Item::as_integer));
+    version.unwrap_or(1)
+}
+
 /// Returns the tables of handlers of a document, for any version of containerd's format.
 fn handlers(document: &DocumentMut) -> Option<(&dyn TableLike, &Item)> {
     let plugins = document.get("plugins")?;

@@ -4,6 +4,8 @@
 //! Law: the base specification is never removed while a file names it. containerd would not start
 //! without it.
 
+mod distribution;
+
 use super::change::{self, Change, Files};
 use super::containerd::{self, By};
 use super::imports::{self, Imported};
@@ -21,14 +23,6 @@ use toml_edit::DocumentMut;
 /// containerd's own configuration file.
 pub(super) const CONFIG: &str = "/etc/containerd/config.toml";
 
-/// Distributions that ship their own containerd, and the folders of its configuration. They
-/// generate the file from a template that is not TOML.
-const OTHERS: [(&str, &str); 3] = [
-    ("k3s", "/var/lib/rancher/k3s/agent/etc/containerd"),
-    ("RKE2", "/var/lib/rancher/rke2/agent/etc/containerd"),
-    ("MicroK8s", "/var/snap/microk8s/current/args"),
-];
-
 /// The command that copies the handler `runc` into NVIDIA's own file.
 pub(super) const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime containerd";
 
@@ -36,7 +30,7 @@ pub(super) const NVIDIA_CTK: &str = "nvidia-ctk runtime configure --runtime cont
 pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
     let path = wanted.config(CONFIG)?;
     if wanted.config.is_none() && !wanted.remove && !path.exists() {
-        refuse_where_another_is_read(OTHERS)?;
+        distribution::refuse_where_another_is_read(&distribution::ALL)?;
     }
     let spec = path.with_file_name("gpuslice-base-spec.json");
     let old = change::read(&path)?;
@@ -102,7 +96,22 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
                 users.join(", "),
             ));
         }
+        for template in distribution::templates_naming(&distribution::ALL, &path, &spec) {
+            whole.new.clone_from(&whole.old);
+            notes.push(format!(
+                "kept {}: containerd does not start without it while {} names it; remove the lines of \
+                 handler {NAME} there, then run this again",
+                spec.display(),
+                template.display(),
+            ));
+        }
     }
+    let next = distribution::next(
+        &distribution::ALL,
+        &path,
+        edit.new.as_deref().map_or(1, containerd::version),
+        wanted.remove,
+    );
     // The base specification is written before the file that names it, because containerd does not
     // start if a named file does not exist. On removal, the order is reversed.
     let mut changes = vec![whole, edit];
@@ -112,23 +121,8 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
     Ok(Changes {
         changes,
         notes,
-        next: "systemctl restart containerd".to_owned(),
+        next: next.unwrap_or_else(|| "systemctl restart containerd".to_owned()),
     })
-}
-
-/// Refuses to create a file that no program would read.
-///
-/// # Errors
-/// When a distribution's own containerd is installed on this host.
-fn refuse_where_another_is_read(others: [(&str, &str); 3]) -> anyhow::Result<()> {
-    match others.iter().find(|(_, folder)| Path::new(folder).is_dir()) {
-        None => Ok(()),
-        Some((name, folder)) => bail!(
-            "{name} has a containerd of its own, which does not read {CONFIG}: add the handler of \
-             /usr/share/doc/gpuslice/examples/containerd.toml to its template in {folder}, or name its file \
-             by --config"
-        ),
-    }
 }
 
 /// Returns the first lines of a new file, or None if it needs none. Without a file, containerd 2

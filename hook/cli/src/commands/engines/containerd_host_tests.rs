@@ -1,6 +1,7 @@
 //! Tests the reports about a containerd that other tools have configured too. The dumps are taken
 //! from containerd 1.7 and 2.3, with the drop-in of nvidia-ctk 1.20.
 
+use super::distribution::Distribution;
 use super::*;
 use crate::commands::engines::Engine;
 use crate::commands::engines::nvidia_host::deaf_handlers;
@@ -180,21 +181,72 @@ fn containerd_that_passes_cdi_devices_over_is_recognised() {
     ));
 }
 
+/// A distribution in this folder.
+fn distribution_in(folder: &str) -> Distribution<'_> {
+    let [_, rke2, _] = distribution::ALL;
+    Distribution { folder, ..rke2 }
+}
+
 #[test]
 fn no_file_is_made_beside_the_containerd_of_k3s() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().display().to_string();
-    let nowhere = [
-        ("k3s", "/no/such"),
-        ("RKE2", "/no/such"),
-        ("MicroK8s", "/no/such"),
-    ];
-    assert!(refuse_where_another_is_read(nowhere).is_ok());
-    let [first, _, last] = nowhere;
-    let error = refuse_where_another_is_read([first, ("RKE2", &folder), last]).unwrap_err();
+    let nowhere = distribution_in("/no/such");
+    assert!(distribution::refuse_where_another_is_read(&[nowhere]).is_ok());
+    let all = [nowhere, distribution_in(&folder)];
+    let error = distribution::refuse_where_another_is_read(&all).unwrap_err();
     let said = error.to_string();
+    let file = format!("--config {folder}/config.toml");
     assert!(
-        said.contains("RKE2 has a containerd of its own") && said.contains(&folder),
+        said.contains("RKE2 has a containerd of its own") && said.ends_with(&file),
         "{said}"
     );
+}
+
+#[test]
+fn lines_in_a_file_that_k3s_overwrites_have_to_go_into_its_template() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().display().to_string();
+    let all = [distribution_in(&folder)];
+    let made = place.path().join("config.toml");
+    let next = |version, is_removal| distribution::next(&all, &made, version, is_removal);
+    let overwrites = format!("because RKE2 overwrites {folder}/config.toml at each start");
+    let said = next(3, false).unwrap();
+    let wanted =
+        format!("make {folder}/config-v3.toml.tmpl with the line {{{{ template \"base\" . }}}}");
+    assert!(
+        said.starts_with(&wanted) && said.contains(&overwrites),
+        "{said}"
+    );
+    assert_eq!(next(3, true).unwrap(), "restart RKE2");
+
+    let spec = place.path().join("gpuslice-base-spec.json");
+    let naming = || distribution::templates_naming(&all, &made, &spec);
+    let template = place.path().join("config.toml.tmpl");
+    fs::write(&template, "{{ template \"base\" . }}\n").unwrap();
+    assert!(naming().is_empty());
+    let said = next(2, false).unwrap();
+    let wanted = format!(
+        "copy the lines of handler gpuslice into {}",
+        template.display()
+    );
+    assert!(
+        said.starts_with(&wanted) && said.contains(&overwrites),
+        "{said}"
+    );
+
+    // containerd does not start without a base specification that its file names.
+    let line = format!("base_runtime_spec = \"{}\"\n", spec.display());
+    fs::write(&template, line).unwrap();
+    assert_eq!(naming().as_slice(), std::slice::from_ref(&template));
+    let said = next(2, true).unwrap();
+    let wanted = format!(
+        "remove the lines of handler gpuslice from {}",
+        template.display()
+    );
+    assert!(said.starts_with(&wanted), "{said}");
+
+    let other = place.path().join("other.toml");
+    assert_eq!(distribution::next(&all, &other, 3, false), None);
+    assert!(distribution::templates_naming(&all, &other, &spec).is_empty());
 }
