@@ -17,6 +17,13 @@ pub(in super::super) struct MappedFile {
     pub(in super::super) is_deleted: bool,
 }
 
+/// Checks whether a file is a program's loader, by its name: `ld-linux-x86-64.so.2`, `ld-2.31.so`,
+/// `ld-musl-x86_64.so.1`.
+pub(super) fn is_loader(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    name.starts_with(b"ld-")
+}
+
 /// The mapped files of a process, each once.
 #[derive(Debug, Default)]
 pub(in super::super) struct Maps {
@@ -50,6 +57,11 @@ impl Maps {
             name.as_encoded_bytes().starts_with(b"ld-linux")
         });
         has_loader && self.named("libc.so").is_empty()
+    }
+
+    /// Checks whether a program's loader is mapped, of whatever libc.
+    pub(in super::super) fn has_loader(&self) -> bool {
+        self.files.iter().any(|file| is_loader(&file.path))
     }
 
     /// Returns the copies of the preload library.

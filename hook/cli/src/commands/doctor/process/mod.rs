@@ -7,6 +7,7 @@ pub(super) mod maps;
 pub(super) mod root;
 
 use crate::commands::status::process::name;
+use crate::launch::program;
 use maps::Maps;
 use nix::unistd::geteuid;
 use root::{Creds, Root};
@@ -130,9 +131,12 @@ impl ProcessFacts {
     /// # Errors
     /// When it has ended, or this user may not examine it.
     pub(super) fn read(pid: u32) -> Result<ProcessFacts, Unexamined> {
+        let executable = || fs::read_link(format!("/proc/{pid}/exe")).ok();
         for _ in 0..ATTEMPTS {
+            let before = executable();
             let facts = ProcessFacts::read_once(pid)?;
-            if !facts.maps.is_loading() && !facts.is_still_the_runtime() {
+            let is_same_program = before.as_ref() == Some(&facts.executable);
+            if is_same_program && !facts.is_being_started() {
                 return Ok(facts);
             }
             std::thread::sleep(PAUSE);
@@ -185,6 +189,19 @@ impl ProcessFacts {
             creds,
             name,
         })
+    }
+
+    /// Checks whether ld.so may not have loaded the program's libraries yet.
+    fn is_being_started(&self) -> bool {
+        self.maps.is_loading() || self.is_before_its_loader() || self.is_still_the_runtime()
+    }
+
+    /// Checks whether the kernel has not mapped the program's ld.so yet. A process has a new
+    /// program's name and environment a moment before it has the program's files.
+    fn is_before_its_loader(&self) -> bool {
+        let file = self.program().ok();
+        let loader = file.and_then(|file| program::loader(&file, &self.executable).ok()?);
+        loader.is_some_and(|loader| maps::is_loader(&loader)) && !self.maps.has_loader()
     }
 
     /// Checks whether a container's process still executes its runtime (runc, crun), which is no file of
@@ -309,5 +326,27 @@ mod tests {
             ProcessFacts::read(u32::MAX),
             Err(Unexamined::Gone(_))
         ));
+    }
+
+    #[test]
+    fn a_program_whose_loader_is_not_mapped_yet_is_being_started() {
+        let mut facts = ProcessFacts::read(std::process::id()).unwrap();
+        assert!(!facts.is_being_started());
+        facts.maps = Maps::parse(b"7ffc49757000-7ffc49778000 rw-p 0 00:00 0  [stack]\n");
+        assert!(facts.is_being_started());
+    }
+
+    #[test]
+    fn a_program_that_has_just_been_executed_is_never_without_its_libraries() {
+        for _ in 0..200 {
+            let mut program = std::process::Command::new("sleep")
+                .arg("60")
+                .spawn()
+                .unwrap();
+            let facts = ProcessFacts::read(program.id());
+            program.kill().unwrap();
+            program.wait().unwrap();
+            assert!(!facts.unwrap().maps.named("libc.so").is_empty());
+        }
     }
 }
