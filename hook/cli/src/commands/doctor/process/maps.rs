@@ -1,6 +1,7 @@
 //! The libraries that a process has mapped: this one, and the driver's.
 //! Touches: its arguments.
 
+use crate::launch::program;
 use std::path::{Path, PathBuf};
 
 /// The kernel's suffix for the name of a removed file.
@@ -17,9 +18,9 @@ pub(in super::super) struct MappedFile {
     pub(in super::super) is_deleted: bool,
 }
 
-/// Checks whether a file is a program's loader, by its name: `ld-linux-x86-64.so.2`, `ld-2.31.so`,
+/// Checks whether a file is the loader of any libc, by its name: `ld-linux-x86-64.so.2`, `ld-2.31.so`,
 /// `ld-musl-x86_64.so.1`.
-pub(super) fn is_loader(file: &Path) -> bool {
+pub(super) fn is_any_loader(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().as_encoded_bytes();
     name.starts_with(b"ld-")
 }
@@ -52,16 +53,13 @@ impl Maps {
 
     /// Checks whether ld.so has not loaded libc yet, and so perhaps no preload either.
     pub(in super::super) fn is_loading(&self) -> bool {
-        let has_loader = self.files.iter().any(|file| {
-            let name = file.path.file_name().unwrap_or_default();
-            name.as_encoded_bytes().starts_with(b"ld-linux")
-        });
-        has_loader && self.named("libc.so").is_empty()
+        let mut files = self.files.iter();
+        files.any(|file| program::is_loader(&file.path)) && self.named("libc.so").is_empty()
     }
 
     /// Checks whether a program's loader is mapped, of whatever libc.
     pub(in super::super) fn has_loader(&self) -> bool {
-        self.files.iter().any(|file| is_loader(&file.path))
+        self.files.iter().any(|file| is_any_loader(&file.path))
     }
 
     /// Returns the copies of the preload library.

@@ -201,7 +201,7 @@ impl ProcessFacts {
     fn is_before_its_loader(&self) -> bool {
         let file = self.program().ok();
         let loader = file.and_then(|file| program::loader(&file, &self.executable).ok()?);
-        loader.is_some_and(|loader| maps::is_loader(&loader)) && !self.maps.has_loader()
+        loader.is_some_and(|loader| maps::is_any_loader(&loader)) && !self.maps.has_loader()
     }
 
     /// Checks whether a container's process still executes its runtime (runc, crun), which is no file of
