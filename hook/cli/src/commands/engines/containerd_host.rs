@@ -96,7 +96,7 @@ pub(super) fn plan(wanted: &Configure, way: Way) -> anyhow::Result<Changes> {
                 users.join(", "),
             ));
         }
-        for template in distribution::templates_naming(&distribution::ALL, &path, &spec) {
+        for template in distribution::templates_naming(&distribution::ALL, &path, &spec)? {
             whole.new.clone_from(&whole.old);
             notes.push(format!(
                 "kept {}: containerd does not start without it while {} names it; remove the lines of \

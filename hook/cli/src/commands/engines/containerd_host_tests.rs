@@ -221,7 +221,7 @@ fn lines_in_a_file_that_k3s_overwrites_have_to_go_into_its_template() {
     assert_eq!(next(3, true).unwrap(), "restart RKE2");
 
     let spec = place.path().join("gpuslice-base-spec.json");
-    let naming = || distribution::templates_naming(&all, &made, &spec);
+    let naming = || distribution::templates_naming(&all, &made, &spec).unwrap();
     let template = place.path().join("config.toml.tmpl");
     fs::write(&template, "{{ template \"base\" . }}\n").unwrap();
     assert!(naming().is_empty());
@@ -246,7 +246,12 @@ fn lines_in_a_file_that_k3s_overwrites_have_to_go_into_its_template() {
     );
     assert!(said.starts_with(&wanted), "{said}");
 
+    // A template that cannot be read may name it.
+    fs::create_dir(place.path().join("config-v3.toml.tmpl")).unwrap();
+    assert!(distribution::templates_naming(&all, &made, &spec).is_err());
+
     let other = place.path().join("other.toml");
     assert_eq!(distribution::next(&all, &other, 3, false), None);
-    assert!(distribution::templates_naming(&all, &other, &spec).is_empty());
+    let naming = distribution::templates_naming(&all, &other, &spec);
+    assert!(naming.unwrap().is_empty());
 }

@@ -2,7 +2,7 @@
 //! Touches: the folders of their configuration (reads).
 //! Law: their templates are not edited, because a template is not TOML.
 
-use super::{CONFIG, NAME};
+use super::{CONFIG, NAME, change};
 use anyhow::bail;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ pub(super) struct Distribution<'a> {
     pub(super) made: &'a str,
     /// The template of containerd's format 2, and that of later formats.
     pub(super) templates: [&'a str; 2],
-    /// The first line of a template that an administrator makes.
+    /// The first line of a template that an administrator makes. MicroK8s ships its template.
     pub(super) first_line: &'a str,
 }
 
 /// With containerd 2.0 or later, k3s and RKE2 use config-v3.toml.tmpl if it exists, otherwise
 /// config.toml.tmpl.
-const RANCHERS: Distribution<'_> = Distribution {
+const K3S: Distribution<'_> = Distribution {
     name: "k3s",
     folder: "/var/lib/rancher/k3s/agent/etc/containerd",
     made: "config.toml",
@@ -33,11 +33,11 @@ const RANCHERS: Distribution<'_> = Distribution {
 
 /// The distributions that are known.
 pub(super) const ALL: [Distribution<'_>; 3] = [
-    RANCHERS,
+    K3S,
     Distribution {
         name: "RKE2",
         folder: "/var/lib/rancher/rke2/agent/etc/containerd",
-        ..RANCHERS
+        ..K3S
     },
     Distribution {
         name: "MicroK8s",
@@ -99,22 +99,27 @@ pub(super) fn next(
 }
 
 /// Returns the templates of this file that name a base specification.
+///
+/// # Errors
+/// When a template exists and cannot be read: it may name the base specification.
 pub(super) fn templates_naming(
     distributions: &[Distribution<'_>],
     path: &Path,
     spec: &Path,
-) -> Vec<PathBuf> {
-    let folder = of(distributions, path).map(|it| (Path::new(it.folder), it.templates));
-    let all = folder.into_iter().flat_map(|(folder, [old, new])| {
-        let mut names = vec![old, new];
-        names.dedup();
-        names.into_iter().map(|name| folder.join(name))
-    });
-    let names = |template: &PathBuf| {
-        let text = fs::read_to_string(template).unwrap_or_default();
-        spec.to_str().is_some_and(|spec| text.contains(spec))
+) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(it) = of(distributions, path) else {
+        return Ok(Vec::new());
     };
-    all.filter(names).collect()
+    let mut names = it.templates.to_vec();
+    names.dedup();
+    let mut found = Vec::new();
+    for template in names.iter().map(|name| Path::new(it.folder).join(name)) {
+        let text = change::read(&template)?.unwrap_or_default();
+        if spec.to_str().is_some_and(|spec| text.contains(spec)) {
+            found.push(template);
+        }
+    }
+    Ok(found)
 }
 
 /// The distribution that makes this file.
