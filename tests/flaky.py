@@ -66,6 +66,10 @@ def round_of(name, arguments):
         except subprocess.TimeoutExpired:
             os.killpg(suite.pid, signal.SIGKILL)
             status, timed_out = suite.wait(), True
+        except BaseException:
+            # This program is being stopped: its suite would go on by itself.
+            os.killpg(suite.pid, signal.SIGKILL)
+            raise
     failed = failures(log.read_text(errors="replace"), timed_out)
     if status and not failed:
         sys.exit(f"flaky: cargo failed, and no test did: see {log}")
