@@ -218,7 +218,9 @@ fn lines_in_a_file_that_k3s_overwrites_have_to_go_into_its_template() {
         said.starts_with(&wanted) && said.contains(&overwrites),
         "{said}"
     );
-    assert_eq!(next(3, true).unwrap(), "restart RKE2");
+    let restart = "run systemctl restart rke2-server (on an agent: rke2-agent)";
+    assert!(said.ends_with(&format!("; then {restart}")), "{said}");
+    assert_eq!(next(3, true).unwrap(), restart);
 
     let spec = place.path().join("gpuslice-base-spec.json");
     let naming = || distribution::templates_naming(&all, &made, &spec).unwrap();

@@ -19,6 +19,8 @@ pub(super) struct Distribution<'a> {
     pub(super) templates: [&'a str; 2],
     /// The first line of a template that an administrator makes. MicroK8s ships its template.
     pub(super) first_line: &'a str,
+    /// The command that makes it start its containerd again.
+    pub(super) restart: &'a str,
 }
 
 /// With containerd 2.0 or later, k3s and RKE2 use config-v3.toml.tmpl if it exists, otherwise
@@ -29,6 +31,7 @@ const K3S: Distribution<'_> = Distribution {
     made: "config.toml",
     templates: ["config.toml.tmpl", "config-v3.toml.tmpl"],
     first_line: "{{ template \"base\" . }}",
+    restart: "systemctl restart k3s (on an agent: k3s-agent)",
 };
 
 /// The distributions that are known.
@@ -37,6 +40,7 @@ pub(super) const ALL: [Distribution<'_>; 3] = [
     Distribution {
         name: "RKE2",
         folder: "/var/lib/rancher/rke2/agent/etc/containerd",
+        restart: "systemctl restart rke2-server (on an agent: rke2-agent)",
         ..K3S
     },
     Distribution {
@@ -45,6 +49,7 @@ pub(super) const ALL: [Distribution<'_>; 3] = [
         made: "containerd.toml",
         templates: ["containerd-template.toml"; 2],
         first_line: "",
+        restart: "snap restart microk8s",
     },
 ];
 
@@ -84,7 +89,7 @@ pub(super) fn next(
     let text = fs::read_to_string(&template).ok();
     let names_ours = text.as_deref().is_some_and(|text| text.contains(NAME));
     let lines = match (is_removal, text.is_some()) {
-        (true, _) if !names_ours => return Some(format!("restart {name}")),
+        (true, _) if !names_ours => return Some(format!("run {}", it.restart)),
         (true, _) => format!("remove the lines of handler {NAME} from {shown}"),
         (false, true) => format!("copy the lines of handler {NAME} into {shown}"),
         (false, false) => format!(
@@ -93,8 +98,9 @@ pub(super) fn next(
         ),
     };
     Some(format!(
-        "{lines}, because {name} overwrites {} at each start; then restart {name}",
-        path.display()
+        "{lines}, because {name} overwrites {} at each start; then run {}",
+        path.display(),
+        it.restart
     ))
 }
 
