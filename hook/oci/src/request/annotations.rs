@@ -156,6 +156,12 @@ pub enum AnnotationError {
     /// Options are given without a memory size.
     #[error("annotation {PREFIX}{0} needs a size (add {PREFIX}memory)")]
     NoMemory(&'static str),
+    /// The container has options of its own without a memory size, and `containers` does not list it.
+    #[error(
+        "annotation {PREFIX}{CONTAINER}{0}.{1} needs a size: {PREFIX}containers does not list {0}, so \
+         the pod's keys are not for it (add {PREFIX}{CONTAINER}{0}.memory)"
+    )]
+    Unlisted(String, &'static str),
 }
 
 /// The budgets of single GPUs, for this container.
@@ -226,19 +232,6 @@ pub fn read_beside(
             key => set(&mut request, key, key, value)?,
         }
     }
-    let mut named = false;
-    for (key, value) in own {
-        let unknown = || AnnotationError::Unknown(shown(key));
-        let rest = key.strip_prefix(CONTAINER).ok_or_else(unknown)?;
-        let (name, own_key) = rest.split_once('.').ok_or_else(unknown)?;
-        if who.name.as_deref() == Some(name) {
-            set(&mut request, key, own_key, value)?;
-            named = true;
-        } else {
-            // The key is for another container; its value is validated all the same.
-            set(&mut SliceRequest::default(), key, own_key, value)?;
-        }
-    }
     let mentioned = |list: &str| {
         let mut names = list.split(',').map(str::trim);
         who.name
@@ -246,9 +239,29 @@ pub fn read_beside(
             .is_some_and(|own| names.any(|name| name == own))
     };
     let is_listed = listed.map(mentioned);
+    if is_listed == Some(false) {
+        request = SliceRequest::default();
+    }
+    let mut named = false;
+    let mut has_own_memory = false;
+    for (key, value) in own {
+        let unknown = || AnnotationError::Unknown(shown(key));
+        let rest = key.strip_prefix(CONTAINER).ok_or_else(unknown)?;
+        let (name, own_key) = rest.split_once('.').ok_or_else(unknown)?;
+        if who.name.as_deref() == Some(name) {
+            set(&mut request, key, own_key, value)?;
+            named = true;
+            has_own_memory |= own_key == "memory";
+        } else {
+            // The key is for another container; its value is validated all the same.
+            set(&mut SliceRequest::default(), key, own_key, value)?;
+        }
+    }
     if is_listed == Some(false) && !named {
         return Ok(AnnotatedRequest::NotThisContainer);
     }
+    // The container's own size for every GPU overrides its pod's for single ones.
+    request.devices.retain(|named| named.own || !has_own_memory);
     match sized || request.limits_something() {
         true => Ok(AnnotatedRequest::Slice(request)),
         false if request == SliceRequest::default() => match is_listed {
@@ -256,7 +269,12 @@ pub fn read_beside(
             // Every key was for other containers.
             _ => Ok(AnnotatedRequest::NotThisContainer),
         },
-        false => Err(AnnotationError::NoMemory(first_option(&request))),
+        false => Err(match (is_listed, &who.name) {
+            (Some(false), Some(name)) => {
+                AnnotationError::Unlisted(shown(name), first_option(&request))
+            }
+            _ => AnnotationError::NoMemory(first_option(&request)),
+        }),
     }
 }
 

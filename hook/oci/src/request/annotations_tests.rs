@@ -82,6 +82,62 @@ fn a_containers_own_annotation_beats_the_pods() {
 }
 
 #[test]
+fn a_containers_own_size_for_all_gpus_beats_its_pods_for_one() {
+    let pairs = [
+        ("memory.0", "20GiB"),
+        ("memory", "8GiB"),
+        ("container.small.memory", "4GiB"),
+        ("container.one.memory.1", "2GiB"),
+    ];
+    let small = request(Some("small"), &pairs);
+    assert_eq!((small.memory, small.devices), (Some(Bytes::gib(4)), vec![]));
+    let of = |name| -> Vec<(String, Bytes, bool)> {
+        let all = request(Some(name), &pairs).devices.into_iter();
+        all.map(|it| (it.selector.to_string(), it.memory, it.own))
+            .collect()
+    };
+    let pods = || ("0".to_owned(), Bytes::gib(20), false);
+    assert_eq!(of("other"), [pods()]);
+    assert_eq!(of("one"), [pods(), ("1".to_owned(), Bytes::gib(2), true)]);
+    let own = [
+        ("memory.0", "20GiB"),
+        ("container.small.memory", "4GiB"),
+        ("container.small.memory.1", "2GiB"),
+    ];
+    let small = request(Some("small"), &own).devices;
+    assert!(matches!(small.as_slice(), [it] if it.own), "{small:?}");
+}
+
+#[test]
+fn a_container_that_is_not_listed_has_its_own_keys_alone() {
+    let pairs = [
+        ("containers", "a"),
+        ("memory", "16GiB"),
+        ("memory.1", "8GiB"),
+        ("managed", "allow"),
+        ("share", "pod"),
+        ("container.b.memory", "1GiB"),
+        ("container.c.total", "device"),
+    ];
+    let own = SliceRequest {
+        memory: Some(Bytes::gib(1)),
+        ..SliceRequest::default()
+    };
+    assert_eq!(request(Some("b"), &pairs), own);
+    assert!(request(Some("a"), &pairs).shared);
+    let nobody = read_as(Some("d"), &pairs);
+    assert_eq!(nobody, Ok(AnnotatedRequest::NotThisContainer));
+    assert_eq!(
+        read_as(Some("c"), &pairs).unwrap_err().to_string(),
+        "annotation gpuslice.io/container.c.total needs a size: gpuslice.io/containers does not list c, so \
+         the pod's keys are not for it (add gpuslice.io/container.c.memory)"
+    );
+    // The pod's keys are checked all the same.
+    let wrong = [("containers", "a"), ("memroy", "1GiB")];
+    assert!(read_as(Some("b"), &wrong).is_err());
+}
+
+#[test]
 fn a_sidecar_that_nobody_names_has_no_slice() {
     let listed = [("memory", "8GiB"), ("containers", "server")];
     assert_eq!(
