@@ -68,18 +68,25 @@ pub(crate) fn of(
         _ => memory,
     };
     let above = |memory: Bytes| maximum.filter(|maximum| memory > *maximum);
-    let nothing = seen.is_some_and(<[_]>::is_empty) && asked.devices.is_empty();
+    // The annotations of a pod name GPUs for all of its containers, also for those that have none. A
+    // claim or a hook names those that its container has.
+    let nothing =
+        seen.is_some_and(<[_]>::is_empty) && (asked.devices.is_empty() || by == NamedBy::Container);
     if nothing && !devices.devices.is_empty() {
-        let asked = asked.memory.unwrap_or_default();
-        if let Some(maximum) = above(asked) {
-            return Err(PlanError::Maximum { asked, maximum });
+        let named = asked.devices.iter().map(|named| named.memory);
+        let most = named.clone().chain(asked.memory).max().unwrap_or_default();
+        if let Some(maximum) = above(most) {
+            return Err(PlanError::Maximum {
+                asked: most,
+                maximum,
+            });
         }
         return Ok(Budgets {
             each: Vec::new(),
             note: Some(
                 "its memory counts on no GPU, because the container is given none".to_owned(),
             ),
-            elsewhere: None,
+            elsewhere: named.min(),
         });
     }
     let mut each = Vec::new();

@@ -227,7 +227,9 @@ fn plan(
         note,
         elsewhere,
     } = budgets;
-    asked.memory = asked.memory.or(elsewhere);
+    // The library limits a GPU that is not listed to this size. If the sizes differ, the smaller one
+    // is safe on each.
+    asked.memory = asked.memory.into_iter().chain(elsewhere).min();
     let lowered = match asked.shared || named.is_some() {
         false => toolkit_limit::lower(given.spec, &mut devices).map(|limit| {
             format!(

@@ -155,12 +155,8 @@ fn a_maximum_leaves_alone_what_it_does_not_bound() {
         "the policy's maximum bounds none of its GPUs",
     ));
     // The container has no GPU, the GPU is no larger, or it is not for slices.
-    let sidecar = Case {
-        linux: serde_json::json!({"resources": {"devices": [{"allow": false, "access": "rwm"}]}}),
-        ..given(&[], MAXIMUM)
-    };
     assert_eq!(
-        sidecar.decide(&[]),
+        sidecar(MAXIMUM).decide(&[]),
         Ok(Decision::Nothing("it is given no GPU"))
     );
     let whole = given(&[0], "[maximum]\ncontainer = \"24GiB\"");
@@ -174,6 +170,59 @@ fn a_maximum_leaves_alone_what_it_does_not_bound() {
     assert_eq!(
         without.decide(&[]),
         Ok(Decision::Nothing("this host has no GPU"))
+    );
+}
+
+/// A container that certainly has no GPU.
+fn sidecar(policy: &'static str) -> Case {
+    Case {
+        linux: serde_json::json!({"resources": {"devices": [{"allow": false, "access": "rwm"}]}}),
+        ..given(&[], policy)
+    }
+}
+
+/// The annotations of a pod are those of its sidecars, too.
+#[test]
+fn a_size_for_a_named_gpu_takes_no_room_for_a_container_without_gpus() {
+    let zero = ("gpuslice.io/memory.0", "4GiB");
+    for policy in ["", DEFAULT, MAXIMUM, DENY] {
+        let plan = sidecar(policy).plan(&[ONE, zero]);
+        assert_eq!(budgets(&plan), [], "{policy}");
+        // A GPU that it should have after all is limited.
+        assert_eq!(memory_of(&plan), Some(Bytes::gib(2)), "{policy}");
+        assert_eq!(
+            plan.note.unwrap(),
+            "its memory counts on no GPU, because the container is given none"
+        );
+    }
+    let all = ("gpuslice.io/memory", "20GiB");
+    assert_eq!(
+        memory_of(&sidecar("").plan(&[all, zero])),
+        Some(Bytes::gib(4))
+    );
+    assert_eq!(
+        sidecar(MAXIMUM).refused(&[("gpuslice.io/memory.0", "9GiB")]),
+        "9.00 GiB is more than this host's policy allows a container to have of a GPU (8.00 GiB)"
+    );
+}
+
+#[test]
+fn a_default_leaves_alone_what_has_only_gpus_that_are_not_sliced() {
+    let policy = "devices = [0]\n[default]\nmemory = \"4GiB\"";
+    assert_eq!(
+        given(&[1], policy).decide(&[]),
+        Ok(Decision::Nothing("the policy slices none of its GPUs"))
+    );
+    for case in [given(&[0], policy), given(&[0, 1], policy), untold(policy)] {
+        let one = ("GPU-1".to_owned(), Bytes::gib(4));
+        assert_eq!(budgets(&case.plan(&[])), [one]);
+    }
+    // A policy for GPUs that this host does not have is a mistake.
+    let mistaken = "devices = [3]\n[default]\nmemory = \"4GiB\"";
+    let said = given(&[1], mistaken).refused(&[]);
+    assert!(
+        said.contains("slices none of the container's GPUs"),
+        "{said}"
     );
 }
 

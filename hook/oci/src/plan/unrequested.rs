@@ -15,6 +15,9 @@ pub(crate) const NO_GPU: &str = "this host has no GPU";
 /// The maximum is no limit on the container's GPUs.
 pub(super) const UNBOUNDED: &str = "the policy's maximum bounds none of its GPUs";
 
+/// The default is for GPUs that may be sliced.
+const UNSLICED: &str = "the policy slices none of its GPUs";
+
 /// A maximum limits only a container that certainly has a GPU. Otherwise it would reach all privileged
 /// containers, and those that could get a GPU and do not.
 const UNKNOWN: &str = "its configuration does not say that it has a GPU";
@@ -33,6 +36,7 @@ pub(super) fn of(
     let has_host_any = !given.devices.devices.is_empty();
     match (&given.policy.default, foreign.ceiling()) {
         (Some(_), _) if !has_host_any => return Err(NO_GPU),
+        (Some(_), None) if !may_have_a_sliced_one(given, visible) => return Err(UNSLICED),
         (Some(default), _) => {
             request.takes(default);
             request.memory = memory;
@@ -51,4 +55,19 @@ pub(super) fn of(
         (None, None) => {}
     }
     Ok(request)
+}
+
+/// Whether the container may have a GPU that the policy slices. A policy that slices no GPU of this host
+/// at all is a mistake, which must not leave every container without its default.
+fn may_have_a_sliced_one(given: &PlanInput<'_>, visible: Option<&[DeviceUuid]>) -> bool {
+    let (Some(selectors), Some(visible)) = (&given.policy.devices, visible) else {
+        return true;
+    };
+    let sliced = || {
+        let targets = selectors
+            .iter()
+            .flat_map(|selector| given.devices.select(*selector));
+        targets.map(|target| target.device.uuid)
+    };
+    visible.is_empty() || sliced().next().is_none() || sliced().any(|uuid| visible.contains(&uuid))
 }
