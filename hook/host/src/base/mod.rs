@@ -1,5 +1,6 @@
-//! Paths, times, bounded reads, replaced files, system calls, ELF files and the library's release.
-//! Touches: files and mounts that the caller names.
+//! Paths, times, bounded reads, replaced files, system calls, ELF files and the library's
+//! release.
+//! Touches: files, mounts and commands that the caller names.
 
 pub mod clock;
 pub mod elf;
@@ -12,4 +13,5 @@ pub mod read;
 pub mod selinux;
 pub mod sys;
 pub mod text;
+pub(crate) mod toml_list;
 pub(crate) mod uuid_text;

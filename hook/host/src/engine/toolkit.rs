@@ -4,6 +4,7 @@
 
 use crate::base::paths::HostPaths;
 use crate::base::read;
+use crate::base::toml_list;
 use crate::engine::runtimes;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -52,41 +53,16 @@ fn below_ours(text: &str) -> Vec<String> {
     }
 }
 
-/// The texts of `runtimes` in the table `nvidia-container-runtime`. A TOML parser for this one list
-/// would add 1 % to a program that every container's start loads.
+/// The texts of `runtimes` in the table `nvidia-container-runtime`.
 fn listed(text: &str) -> Vec<String> {
     let mut lines = text.lines().map(str::trim);
     if !lines.any(|line| line.split('#').next().map(str::trim) == Some(TABLE)) {
         return Vec::new();
     }
-    let mut table = lines.take_while(|line| !line.starts_with('['));
-    let mut names = Vec::new();
-    let first = table.find_map(|line| {
-        let rest = line
-            .strip_prefix("runtimes")?
-            .trim_start()
-            .strip_prefix('=')?;
-        rest.trim_start().strip_prefix('[')
-    });
-    for line in first.into_iter().chain(table) {
-        let mut rest = line;
-        while let Some(at) = rest.find(['"', '\'', '#', ']']) {
-            let (_, tail) = rest.split_at(at);
-            let mut letters = tail.chars();
-            let mark = letters.next().unwrap_or_default();
-            match mark {
-                ']' => return names,
-                '#' => break,
-                _ => {}
-            }
-            let Some((name, tail)) = letters.as_str().split_once(mark) else {
-                return Vec::new();
-            };
-            names.push(name.to_owned());
-            rest = tail;
-        }
-    }
-    Vec::new()
+    toml_list::texts(
+        &mut lines.take_while(|line| !line.starts_with('[')),
+        "runtimes",
+    )
 }
 
 #[cfg(test)]

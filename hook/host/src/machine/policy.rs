@@ -4,6 +4,7 @@
 
 use crate::base::paths::HostPaths;
 use crate::base::read;
+use crate::base::toml_list;
 use crate::machine::dialects::Dialects;
 use crate::machine::meminfo::ShownBy;
 use crate::machine::policy_values::{
@@ -190,7 +191,7 @@ pub enum PolicyError {
 }
 
 /// The runtimes that the host's policy names. Containers must be stoppable and deletable even if
-/// another key is invalid. So if the file does not parse, only its line `runtime` is used.
+/// another key is invalid. So if the file does not parse, only its list `runtime` is used.
 ///
 /// # Errors
 /// When the file exists and cannot be read.
@@ -204,29 +205,32 @@ pub fn runtimes(paths: &HostPaths) -> Result<Vec<String>, PolicyError> {
 }
 
 /// Like [`runtimes`], for callers that only stop, delete or query containers. No error in the file
-/// prevents these. If the file is unreadable, or users other than root may have written it, returns
-/// no runtimes, and the cause.
+/// prevents these. If the file is unreadable, or users other than root may have written it, or it is
+/// invalid and no runtime is found in it, returns no runtimes, and the cause.
 #[must_use]
 pub fn runtimes_in_any_case(paths: &HostPaths) -> (Vec<String>, Option<PolicyError>) {
     let path = paths.policy();
     match roots(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
         Err(source) => (Vec::new(), Some(PolicyError::Read { path, source })),
-        Ok(bytes) => (named(&String::from_utf8_lossy(&bytes)), None),
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let runtimes = named(&text);
+            let fault = parse(&text).err().filter(|_| runtimes.is_empty());
+            (
+                runtimes,
+                fault.map(|fault| PolicyError::Parse { path, fault }),
+            )
+        }
     }
 }
 
 fn named(text: &str) -> Vec<String> {
-    let line = || text.lines().find_map(|line| line.strip_prefix("runtime"));
+    let of_no_table = |line: &&str| !line.trim_start().starts_with('[');
     match parse(text) {
         Ok(policy) => policy.runtime,
-        Err(_) => line().into_iter().flat_map(quoted).collect(),
+        Err(_) => toml_list::texts(&mut text.lines().take_while(of_no_table), "runtime"),
     }
-}
-
-/// The texts in quotes.
-fn quoted(line: &str) -> impl Iterator<Item = String> {
-    line.split('"').skip(1).step_by(2).map(str::to_owned)
 }
 
 /// Reads the host's policy. A host without one has no restrictions.

@@ -180,6 +180,39 @@ fn the_runtimes_are_known_also_where_another_key_is_wrong() {
     assert!(super::read(&paths).is_err());
     std::fs::write(&file, "runtime = [\"runc\", \"crun\"]\nmaximum = [\n").unwrap();
     assert_eq!(runtimes(&paths).unwrap(), ["runc", "crun"]);
+    for list in ["[\n  \"crun\",\n]", "['crun']", "[ 'crun' ] # or \"runc\""] {
+        std::fs::write(&file, format!("runtime = {list}\nwrong = 1\n")).unwrap();
+        assert_eq!(runtimes(&paths).unwrap(), ["crun"], "{list}");
+    }
+    for list in [
+        "['crun'] # not \"runc\"",
+        "[ # ours\n 'crun', # or \"runc\"\n]",
+    ] {
+        std::fs::write(&file, format!("runtime = {list}\nmaximum = [\n")).unwrap();
+        assert_eq!(runtimes(&paths).unwrap(), ["crun"], "{list}");
+    }
+    // A key of a table is another one.
+    std::fs::write(&file, "wrong = 1\n[default]\nruntime = ['crun']\n").unwrap();
+    assert!(runtimes(&paths).unwrap().is_empty());
+}
+
+#[test]
+fn a_wrong_policy_without_a_runtime_is_reported_to_whoever_stops_a_container() {
+    let place = tempfile::tempdir().unwrap();
+    let paths = HostPaths::below(place.path());
+    fs::create_dir_all(paths.policy().parent().unwrap()).unwrap();
+    for (text, is_reported) in [
+        ("wrong = 1\n", true),
+        ("maximum = [\n", true),
+        ("runtime = [\"crun\"]\nwrong = 1\n", false),
+        ("overcommit = true\n", false),
+    ] {
+        fs::write(paths.policy(), text).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            let (_, fault) = runtimes_in_any_case(&paths);
+            assert_eq!(fault.is_some(), is_reported, "{text}");
+        }
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub struct RuntimeCall {
     pub config: PathBuf,
     /// The log file in which the runtime reports errors to its caller.
     pub log: Option<PathBuf>,
+    /// The folder in which the runtime keeps its containers, where an option names it.
+    pub root: Option<PathBuf>,
     /// Whether the log is JSON.
     pub log_is_json: bool,
     /// Our own options, in the hook's form: `--gpuslice-memory=8GiB` becomes `--memory 8GiB`.
@@ -188,6 +190,7 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> RuntimeCall {
             b"b" | b"bundle" if behind => bundle = value.into(),
             b"f" | b"config" if behind => request.config = value.into(),
             b"log" if !behind => request.log = Some(value.into()),
+            b"root" if !behind => request.root = Some(value.into()),
             b"log-format" if !behind => request.log_is_json = value == "json",
             _ => {}
         }

@@ -6,6 +6,7 @@
 //! caller's environment reaches the runtime unchanged, with one variable added.
 
 pub mod arguments;
+mod holder;
 mod levels;
 mod report;
 
@@ -113,7 +114,11 @@ fn work(request: &RuntimeCall) -> Result<Infallible, WrapperError> {
     prepare(&executable, request, level.count > 0)?;
     let runtime = match &request.runtime {
         Some(runtime) => runtime.clone(),
-        None => runtimes::find(&executable, &named(request, level.is_below_itself)?)?,
+        None => {
+            let names = named(request, level.is_below_itself)?;
+            let found = runtimes::find(&executable, &names)?;
+            holder::of(request, &executable, &found, &names).unwrap_or(found)
+        }
     };
     let error = execute(&runtime, &request.passed_on, &level.variable());
     Err(WrapperError::Execute(runtime, error))
