@@ -10,6 +10,7 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A source that cannot be opened.
@@ -90,11 +91,17 @@ fn folder(path: &Path) -> io::Result<File> {
     sys::open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW)
 }
 
-/// Opens a file that only root may write to: every program of a container loads the library, with
-/// that program's rights.
+/// Opens a file that only root may write to, and that all users may read: every program of a
+/// container loads the library, with that program's rights. ld.so ignores a library that it cannot
+/// open.
 fn trusted(path: &Path) -> io::Result<File> {
     let file = read::open(path)?;
     read::only_roots(&file)?;
+    if file.metadata()?.mode() & 0o004 == 0 {
+        return Err(io::Error::other(
+            "users other than root cannot read it (chmod o+r)",
+        ));
+    }
     if fstatvfs(&file)?.flags().contains(FsFlags::ST_NOEXEC) {
         return Err(io::Error::other("its file system is mounted noexec"));
     }

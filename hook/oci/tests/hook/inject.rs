@@ -182,21 +182,24 @@ fn a_user_namespace_is_entered_as_its_own_root() {
 }
 
 #[test]
-fn the_library_must_be_roots_alone() {
+fn the_library_must_be_roots_alone_and_readable_for_all() {
     if !is_root() {
         return;
     }
-    let host = Host::new();
-    let library = host.path("usr/lib/gpuslice/libgpuslice.so");
-    fs::set_permissions(&library, fs::Permissions::from_mode(0o666)).unwrap();
-    let container = host.container("c1");
-    let said = container.is_refused();
-    assert!(
-        said.contains("users other than root may write to it"),
-        "{said}"
-    );
-    assert_eq!(host.left(), Vec::<String>::new());
-    assert!(!container.inside(".gpuslice").exists());
+    for (mode, why) in [
+        (0o666, "users other than root may write to it"),
+        (0o640, "users other than root cannot read it (chmod o+r)"),
+        (0o600, "users other than root cannot read it (chmod o+r)"),
+    ] {
+        let host = Host::new();
+        let library = host.path("usr/lib/gpuslice/libgpuslice.so");
+        fs::set_permissions(&library, fs::Permissions::from_mode(mode)).unwrap();
+        let container = host.container("c1");
+        let said = container.is_refused();
+        assert!(said.contains(why), "{said}");
+        assert_eq!(host.left(), Vec::<String>::new());
+        assert!(!container.inside(".gpuslice").exists());
+    }
 }
 
 /// Runs the hook at createContainer, in the container's mount namespace.
