@@ -7,6 +7,7 @@ use super::cuda::CudaError;
 use super::inventory::Inventory;
 use super::probe::Answer;
 use crate::base::streams::tell;
+use gpuslice_host::base::child;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -156,10 +157,8 @@ impl Asked {
     }
 
     fn start_command(mut command: Command) -> Result<Asked, AskError> {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        child::dies_with_us(command.stderr(Stdio::piped()));
         let child = command.spawn().map_err(AskError::Start)?;
         let since = Instant::now();
         Ok(Asked { child, since })

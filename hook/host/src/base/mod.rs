@@ -1,7 +1,8 @@
-//! Paths, times, bounded reads, replaced files, system calls, ELF files and the library's
+//! Paths, times, bounded reads, replaced files, system calls, children, ELF files and the library's
 //! release.
 //! Touches: files, mounts and commands that the caller names.
 
+pub mod child;
 pub mod clock;
 pub mod elf;
 pub mod files;

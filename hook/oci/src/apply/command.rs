@@ -3,6 +3,7 @@
 //! Law: a container's start never waits for a driver without a time limit.
 
 use anyhow::{Context, bail};
+use gpuslice_host::base::child;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::base::read;
 use gpuslice_host::machine::policy::Policy;
@@ -61,6 +62,8 @@ fn run(paths: &HostPaths, policy: &Policy, arguments: &[&str]) -> anyhow::Result
 /// limit. Then it and all of its descendants are killed.
 fn end_of(mut command: Command, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
     let start = Instant::now();
+    // A command that went on could set a limit after the container's remains were removed.
+    child::dies_with_us(&mut command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -179,6 +182,38 @@ mod tests {
         };
         while pids.iter().any(lives) {
             assert!(start.elapsed() < Duration::from_secs(60), "{pids:?} live");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_command_dies_with_the_process_that_runs_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        let mut command = script("echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep 1000");
+        command.arg(&pid);
+        // SAFETY: the child calls only what a program with several threads may call after a fork, beside
+        // the allocator, which glibc makes usable there.
+        let child = match unsafe { nix::unistd::fork() }.unwrap() {
+            nix::unistd::ForkResult::Parent { child } => child,
+            nix::unistd::ForkResult::Child => {
+                let _ = end_of(command, Duration::from_secs(60));
+                // SAFETY: ends the child without the handlers of its parent.
+                unsafe { libc::_exit(0) }
+            }
+        };
+        let start = Instant::now();
+        let passes = || start.elapsed() < Duration::from_secs(60);
+        while !pid.exists() {
+            assert!(passes(), "it has not started");
+            thread::yield_now();
+        }
+        let command = std::fs::read_to_string(&pid).unwrap();
+        nix::sys::signal::kill(child, Signal::SIGKILL).unwrap();
+        nix::sys::wait::waitpid(child, None).unwrap();
+        let stat = format!("/proc/{}/stat", command.trim());
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(passes(), "{command} lives");
             thread::yield_now();
         }
     }

@@ -23,7 +23,8 @@ pub(crate) fn owner(state: &State, stage: Stage) -> anyhow::Result<InitProcess> 
         }
         Stage::Runtime if state.pid <= 1 => {
             bail!(
-                "the runtime's state names process {}, which cannot be a container's",
+                "the runtime's state names process {}, which cannot be a container's (older versions \
+                 of youki run hooks before the process exists; use runc or crun)",
                 state.pid
             )
         }

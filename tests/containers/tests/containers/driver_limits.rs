@@ -20,11 +20,15 @@ const RUNTIMES: [&str; 2] = ["runc", "crun"];
 const NAME: &str = "limited";
 
 /// Replaces gpuslice on the host. The hook clears the environment, so this script names the
-/// simulated machine again. It can also kill a process before or after the limit is set.
+/// simulated machine again. It can also kill a process before or after the limit is set. It dies with
+/// the hook.
 const COMMAND: &str = r#"#!/bin/sh
 export GPUSLICE_SIM=@GPU GPUSLICE_SIM_STATE=/run/sim
 way=$(cat /run/way)
-[ "$way" != hook-before ] || kill -9 $PPID
+if [ "$way" = hook-before ]; then
+    kill -9 $PPID
+    while :; do sleep 1; done
+fi
 /usr/bin/gpuslice "$@"
 code=$?
 read -r _ _ _ runtime _ </proc/$PPID/stat

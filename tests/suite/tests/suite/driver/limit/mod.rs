@@ -17,6 +17,7 @@ use gpuslice_suite::slice::GIB;
 use gpuslice_suite::worker::{Counted, GRANULE, OUT_OF_MEMORY, Said};
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 const UUID: &str = "GPU-3090aaaa-1111-4222-8333-444455550000";
 const TOTAL: u64 = 25_438_126_080;
@@ -70,6 +71,41 @@ fn a_limit_that_the_driver_refuses_is_an_error_that_names_its_answer() {
     };
     assert_eq!(answer.end, "exit 125");
     assert!(answer.stderr.contains(refused), "{answer:?}");
+}
+
+/// The hook runs the command. When an engine kills the hook, the container ends, and a limit that is
+/// set later would stay.
+#[test]
+fn nothing_sets_the_limit_after_the_command_was_killed() {
+    let counted = Counted::new(DMEM, LIMIT);
+    let run = Run::new(place::gpuslice()).args(["driver-limit", "--cgroup", "/sys/fs/cgroup/none"]);
+    let run = run.args(["--device", UUID, "--memory", "6GiB"]);
+    let run = run.env("GPUSLICE_SIM_FAULTS", "slow:nvmlDeviceGetHandleByUUID=600000ms");
+    let mut command = counted.machine().place(run).into_command().spawn().unwrap();
+    let list = format!("/proc/{0}/task/{0}/children", command.id());
+    let start = Instant::now();
+    let wait = |what: &str| {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let in_the_driver = |pid: &str| {
+        let sleep = libc::SYS_clock_nanosleep.to_string();
+        let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+        call.split(' ').next() == Some(&sleep)
+    };
+    let probe = loop {
+        let children = fs::read_to_string(&list).unwrap();
+        let mut children = children.split_whitespace();
+        if let Some(probe) = children.find(|pid| in_the_driver(pid)) {
+            break probe.to_owned();
+        }
+        wait("the driver is not asked");
+    };
+    command.kill().unwrap();
+    command.wait().unwrap();
+    while in_the_driver(&probe) {
+        wait("the driver is still asked");
+    }
 }
 
 #[test]
