@@ -52,12 +52,15 @@ pub(crate) fn payer(
         return Some((What::Managed(handle), counted.then_some(device)));
     }
     let device = match at {
-        Location::Device(ordinal) => Some(ordinal),
+        Location::Device(ordinal) => ordinal,
         // On unified memory the host's memory is the device's.
-        Location::Host => sharing_host(copy).map(|(ordinal, _)| ordinal),
-        Location::Unknown => Some(here?),
+        Location::Host => {
+            let sharing = sharing_host(copy).map(|(ordinal, _)| ordinal);
+            return Some((What::Pinned(handle), sharing));
+        }
+        Location::Unknown => here?,
     };
-    Some((What::Pool(handle), device))
+    Some((What::Pool(handle), Some(device)))
 }
 
 impl ledger::Account for Account {

@@ -225,10 +225,7 @@ fn unrecorded<T>(
     what: What,
     device: Option<CudaOrdinal>,
 ) -> Result<Option<T>, Unrecorded> {
-    let kind = match what {
-        What::Managed(_) => Kind::Managed,
-        What::Pool(_) | What::Graphs => Kind::Pool,
-    };
+    let kind = what.kind();
     let account = account_of(copy, device);
     account.map_or(Ok(None), |account| Err(Unrecorded { account, kind }))
 }

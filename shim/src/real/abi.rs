@@ -75,8 +75,6 @@ pub(crate) const GRAPH_NODE_GRAPH: i32 = 4;
 pub(crate) const GRAPH_NODE_MEM_ALLOC: i32 = 10;
 /// `CU_GRAPH_NODE_TYPE_MEM_FREE`.
 pub(crate) const GRAPH_NODE_MEM_FREE: i32 = 11;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-pub(crate) const LOCATION_DEVICE: i32 = 1;
 /// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`.
 pub(crate) const GRAPH_MEM_USED: i32 = 0;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.

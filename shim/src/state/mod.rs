@@ -5,6 +5,7 @@
 pub(crate) mod allocations;
 pub(crate) mod contexts;
 pub(crate) mod handles;
+pub(crate) mod owner;
 pub(crate) mod page;
 pub(crate) mod reading;
 pub(crate) mod reclaim;

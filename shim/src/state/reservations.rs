@@ -17,6 +17,7 @@ use gpuslice_config::ledger::{Account, Kind, Patience, Reserve};
 use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
+pub(crate) use crate::state::owner::What;
 use crate::state::page::{self, ProcessState};
 use crate::sys;
 
@@ -46,14 +47,16 @@ pub(crate) struct Reserves {
     more: [AtomicPtr<[Place; MORE]>; MAPPINGS],
 }
 
-/// A key: a handle, or a device's number; above it whether the memory is managed; above that the
-/// ordinal that is charged, plus one, and the number of times the place was reused.
-const NUMBER: u64 = (1 << 52) - 1;
+/// A key: a handle, or a device's number; above it whether the memory is pinned memory of the host, and
+/// whether it is managed; above that the ordinal that is charged, plus one, and the number of times
+/// the place was reused.
+const NUMBER: u64 = (1 << 51) - 1;
+const PINNED: u64 = 1 << 51;
 const MANAGED: u64 = 1 << 52;
 const ORDINAL: u64 = ((1 << 6) - 1) << ORDINAL_AT;
 const ORDINAL_AT: u32 = 53;
-const TIMES: u64 = !(NUMBER | MANAGED | ORDINAL);
-const ONCE: u64 = NUMBER + MANAGED + ORDINAL + 1;
+const TIMES: u64 = !(NUMBER | PINNED | MANAGED | ORDINAL);
+const ONCE: u64 = NUMBER + PINNED + MANAGED + ORDINAL + 1;
 /// Memory of the host, which is charged to no device.
 const HOST: u64 = 0;
 /// A free place, whose pool is gone.
@@ -89,30 +92,20 @@ pub(crate) struct Known {
     key: u64,
 }
 
-/// The kind of a place's owner.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// A pool, by its handle.
-    Pool(u64),
-    /// A pool of managed memory, by its handle.
-    Managed(u64),
-    /// The graphs of the device that they are charged to.
-    Graphs,
-}
-
 fn key(what: What, device: Option<CudaOrdinal>) -> Option<u64> {
     let above = match device {
         None => HOST,
         Some(ordinal) => u64::from(ordinal.0).checked_add(1)?,
     };
-    let (number, managed) = match what {
+    let (number, kind) = match what {
         What::Pool(handle) => (handle, 0),
         What::Managed(handle) => (handle, MANAGED),
+        What::Pinned(handle) => (handle, PINNED),
         // No handle is as small as an ordinal.
         What::Graphs => (above, 0),
     };
     let is_one = above < ORDINAL >> ORDINAL_AT && number != 0 && number <= NUMBER;
-    is_one.then_some(above << ORDINAL_AT | managed | number)
+    is_one.then_some(above << ORDINAL_AT | kind | number)
 }
 
 /// The key of a place that was freed by a reset of the device.
@@ -142,6 +135,7 @@ impl Known {
         match number == (self.key & ORDINAL) >> ORDINAL_AT {
             true => What::Graphs,
             false if self.key & MANAGED != 0 => What::Managed(number),
+            false if self.key & PINNED != 0 => What::Pinned(number),
             false => What::Pool(number),
         }
     }
@@ -149,7 +143,7 @@ impl Known {
     /// The handle of the pool. None: the place belongs to graphs.
     pub(crate) fn pool(&self) -> Option<u64> {
         match self.what() {
-            What::Pool(handle) | What::Managed(handle) => Some(handle),
+            What::Pool(handle) | What::Managed(handle) | What::Pinned(handle) => Some(handle),
             What::Graphs => None,
         }
     }
@@ -157,10 +151,9 @@ impl Known {
     /// The kind of memory that it is charged as.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
-        match self.key & MANAGED {
-            0 => Kind::Pool,
-            _ => Kind::Managed,
-        }
+        const KINDS: [Kind; 4] = [Kind::Pool, Kind::Pinned, Kind::Managed, Kind::Pool];
+        let [bits, ..] = (self.key >> PINNED.trailing_zeros() & 3).to_le_bytes();
+        KINDS.get(usize::from(bits)).copied().unwrap_or(Kind::Pool)
     }
 
     /// Prevents the pool's destruction until [`Known::leave`]. None: the pool is about to be

@@ -75,11 +75,11 @@ static int let_go(struct thing *thing)
     }
 }
 
-/* Launches a graph that allocates, nested in `depth` other graphs. The graph gets its memory at the
- * launch; with `upload` it is uploaded before. */
-static int graph(size_t number, size_t bytes, size_t depth, int upload)
+/* Launches a graph that allocates at a location, nested in `depth` other graphs. The graph gets its
+ * memory at the launch; with `upload` it is uploaded before. */
+static int graph(size_t number, size_t bytes, struct location at, size_t depth, int upload)
 {
-    struct graph_allocation wanted = {.type = 1, .location = 1, .id = ordinal, .bytes = bytes};
+    struct graph_allocation wanted = {.type = 1, .location = at.type, .id = at.id, .bytes = bytes};
     struct instantiation how = {.flags = upload ? 2 : 0};
     void *graphs[GRAPHS] = {NULL}, *node = NULL, *executable = NULL;
     size_t count = depth + 1 < GRAPHS ? depth + 1 : GRAPHS, made = 0;
@@ -427,12 +427,15 @@ int operate(const char *operation, const size_t n[4], const char *words, char sa
         code = cuDeviceGetDefaultMemPool(&handle, ordinal);
         return code ? code : cuMemPoolTrimTo(handle, n[0]);
     }
+    struct location here = {1, ordinal};
     if (IS("graph"))
-        return graph(n[0], n[1], 0, 0);
+        return graph(n[0], n[1], here, 0, 0);
+    if (IS("graph-at"))
+        return graph(n[0], n[1], (struct location){(int)n[2], (int)n[3]}, 0, 0);
     if (IS("child-graph"))
-        return graph(n[0], n[1], n[2], 0);
+        return graph(n[0], n[1], here, n[2], 0);
     if (IS("uploaded-graph"))
-        return graph(n[0], n[1], 0, 1);
+        return graph(n[0], n[1], here, 0, 1);
     if (IS("steps"))
         return steps(n[0], n[1], words);
     if (IS("launch"))

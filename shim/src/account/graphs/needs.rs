@@ -8,10 +8,11 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account;
+use crate::account::charged::{self, PoolPlace};
 use crate::answer::device;
 use crate::real::abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphNode, CUresult, GRAPH_NODE_GRAPH,
-    GRAPH_NODE_MEM_ALLOC, GRAPH_NODE_MEM_FREE, LOCATION_DEVICE, SUCCESS,
+    GRAPH_NODE_MEM_ALLOC, GRAPH_NODE_MEM_FREE, SUCCESS,
 };
 use crate::real::copies::CopyId;
 use crate::real::functions;
@@ -169,11 +170,16 @@ impl Needs {
         here: Option<&mut Allocation>,
     ) -> Option<()> {
         let params = allocation(copy, node)?;
-        let [_, _, location] = params.start;
-        if location != LOCATION_DEVICE {
+        let [kind, _, location] = params.start;
+        let place = PoolPlace {
+            kind,
+            location,
+            id: params.id,
+        };
+        let (_, payer) = charged::payer(copy, 0, place, device::current(copy))?;
+        let Some(ordinal) = payer else {
             return Some(());
-        }
-        let ordinal = device::ordinal(params.id)?;
+        };
         let bytes = rounded(params.bytesize as u64).get();
         *here? = Allocation {
             address: params.dptr,

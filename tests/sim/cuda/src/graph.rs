@@ -8,6 +8,7 @@ use crate::driver::{Driver, driver};
 use crate::graph_edges::{Edges, copy_edges, list, named};
 use crate::graph_memory::{Reserved, needs, reserve, span, trim};
 use crate::heap;
+use crate::pool::Place;
 use crate::state::{Allocation, Paid, Sort, State};
 use crate::stream::of_twin;
 use std::collections::BTreeMap;
@@ -17,11 +18,7 @@ use std::collections::BTreeMap;
 pub(crate) enum Node {
     Empty,
     Child(Handle),
-    Alloc {
-        at: u64,
-        bytes: u64,
-        device: CUdevice,
-    },
+    Alloc { at: u64, bytes: u64, place: Place },
     Free(u64),
 }
 
@@ -101,14 +98,14 @@ fn add_alloc(
     state: &mut State,
     to: Handle,
     after: &[Handle],
-    device: CUdevice,
+    place: Place,
     bytes: u64,
 ) -> Answer<(Handle, u64)> {
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
     let at = heap::map(bytes, true)?;
-    let node = add(state, to, after, Node::Alloc { at, bytes, device })?;
+    let node = add(state, to, after, Node::Alloc { at, bytes, place })?;
     Ok((node, at))
 }
 
@@ -119,17 +116,14 @@ fn allocs(
     params: In<AllocParams>,
 ) -> Answer<(Handle, u64)> {
     let wanted = params.get()?;
-    if wanted.location != 1 {
-        return Err(INVALID_VALUE);
-    }
-    driver.device(wanted.id)?;
-    add_alloc(
-        &mut driver.state(),
-        to,
-        after,
-        wanted.id,
-        wanted.bytes as u64,
-    )
+    let place = Place {
+        kind: wanted.kind,
+        location: wanted.location,
+        id: wanted.id,
+    };
+    // The vendor's documentation allows devices alone.
+    driver.device(place.device())?;
+    add_alloc(&mut driver.state(), to, after, place, wanted.bytes as u64)
 }
 
 /// The nodes of a graph from beginning to end, including those of its child graphs.
@@ -197,7 +191,8 @@ fn launch(exec: Handle, stream: Handle) -> Answer {
     }
     for step in steps {
         match step {
-            Node::Alloc { at, bytes, device } => {
+            Node::Alloc { at, bytes, place } => {
+                let device = place.device();
                 let id = state.fresh();
                 let it = Allocation {
                     bytes,
@@ -256,11 +251,11 @@ fn last(state: &mut State, of: Handle) -> Answer<Vec<Handle>> {
 pub(crate) fn capture_alloc(
     state: &mut State,
     to: Handle,
-    device: CUdevice,
+    place: Place,
     bytes: u64,
 ) -> Answer<u64> {
     let after = last(state, to)?;
-    add_alloc(state, to, &after, device, bytes).map(|(_, at)| at)
+    add_alloc(state, to, &after, place, bytes).map(|(_, at)| at)
 }
 
 /// Makes a node of a free in such a stream. By the vendor's documentation, only memory that a graph
@@ -394,11 +389,11 @@ cuda! {
         let driver = driver()?;
         let state = driver.state();
         match state.graphs.nodes.get(&node) {
-            Some(Node::Alloc { at, bytes, device }) => out.set(AllocParams {
-                kind: 1,
+            Some(Node::Alloc { at, bytes, place }) => out.set(AllocParams {
+                kind: place.kind,
                 handle_types: 0,
-                location: 1,
-                id: *device,
+                location: place.location,
+                id: place.id,
                 rest: [0; 9],
                 accesses: 0,
                 access_count: 0,

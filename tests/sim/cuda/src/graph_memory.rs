@@ -107,9 +107,9 @@ pub(crate) fn needs(steps: &[Node]) -> BTreeMap<CUdevice, Need> {
     let mut needs: BTreeMap<CUdevice, Need> = BTreeMap::new();
     for step in steps {
         let (device, change) = match step {
-            Node::Alloc { at, bytes, device } => {
-                sizes.insert(*at, (*device, span(*bytes)));
-                (*device, span(*bytes).cast_signed())
+            Node::Alloc { at, bytes, place } => {
+                sizes.insert(*at, (place.device(), span(*bytes)));
+                (place.device(), span(*bytes).cast_signed())
             }
             Node::Free(at) => match sizes.remove(at) {
                 Some((device, bytes)) => (device, -bytes.cast_signed()),

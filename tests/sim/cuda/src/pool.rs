@@ -60,7 +60,7 @@ impl Place {
     }
 
     /// The device, or -1.
-    fn device(self) -> CUdevice {
+    pub(crate) fn device(self) -> CUdevice {
         match self.location {
             1 | LOCALITY_DOMAIN => device_of(self.location, self.id),
             _ => -1,
@@ -248,12 +248,12 @@ fn allocate(out: Out<CUdeviceptr>, bytes: u64, pool: Option<Handle>, stream: Han
     begin(driver, bytes)?;
     let mut state = driver.state();
     if let Some(graph) = state.graphs.capturing(stream) {
-        return out.set(graph::capture_alloc(
-            &mut state,
-            graph,
-            context.device,
-            bytes,
-        )?);
+        // By the vendor's documentation, the pool's properties are those of the node.
+        let place = match pool {
+            Some(pool) => self::pool(&mut state, pool)?.place,
+            None => Place::on(context.device),
+        };
+        return out.set(graph::capture_alloc(&mut state, graph, place, bytes)?);
     }
     let handle = match pool {
         Some(pool) => pool,

@@ -43,6 +43,20 @@ fn a_pool_of_a_locality_domain_is_limited() {
 }
 
 #[test]
+fn a_graph_that_allocates_in_a_locality_domain_is_limited() {
+    let slice = Counted::new("rtx3090", CONTEXT + GIB);
+    let mut worker = slice.worker();
+    let refused = worker.code(&format!("graph-at 0 {} {LOCALITY_DOMAIN}", 2 * GIB));
+    assert_eq!(refused, OUT_OF_MEMORY);
+    worker.must(&format!("graph-at 0 {} {LOCALITY_DOMAIN}", 512 * MIB));
+    assert_eq!(slice.counted(), CONTEXT + 512 * MIB);
+    assert_eq!(slice.counted(), slice.held());
+    worker.must("free 0");
+    worker.must("trim-graphs");
+    assert_eq!(slice.counted(), CONTEXT);
+}
+
+#[test]
 fn managed_pools_are_limited() {
     for scenario in ["rtx3090", "gb10"] {
         for (pool, place) in LOCATIONS

@@ -132,6 +132,19 @@ fn an_allowance_of_zero_charges_everything_and_managed_memory_once() {
 }
 
 #[test]
+fn memory_of_a_pool_of_the_host_is_charged_once() {
+    let cgroup = Cgroup::new();
+    cgroup.says(GIB, &v2(0, 0, 0));
+    let slice = slice(&json!({"cgroup": cgroup.path(), "host_allowance": 0}));
+    let mut worker = slice.worker();
+    worker.must("pool-at 0 1 2 0");
+    worker.must(&format!("from 1 0 {}", 4 * GIB));
+    // Like pinned memory, it is in the ledger and in the cgroup.
+    cgroup.says(5 * GIB, &v2(0, 0, 0));
+    comes_to(&mut worker, LIMIT - CONTEXT - 5 * GIB);
+}
+
+#[test]
 fn an_old_cgroup_is_read_by_its_own_names() {
     let cgroup = Cgroup::new();
     let stat = format!(
