@@ -5,10 +5,12 @@ use core::ffi::c_void;
 
 use gpuslice_config::words::device::CudaOrdinal;
 
+use crate::account;
 use crate::real::abi::{CUdevice, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::contexts;
+use crate::state::handles::Space;
 use crate::state::page::ProcessState;
 
 /// The number of the calling thread's current context. 0: the thread has none.
@@ -28,7 +30,12 @@ fn ask_context(state: &ProcessState, copy: CopyId) -> u8 {
     if code != SUCCESS || context.is_null() {
         return 0;
     }
-    contexts::find(state, context as u64)
+    match contexts::find(state, context as u64) {
+        // The memory of a green context belongs to its primary context.
+        0 => account::find(Space::GreenContext, context as u64)
+            .map_or(0, |green| green.charge().context),
+        number => number,
+    }
 }
 
 /// Whether a device's primary context exists; `None` if the driver does not say.

@@ -13,7 +13,6 @@ use crate::hooks::out;
 use crate::real::abi::{CUcontext, CUdevice, CUresult, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions::{self, Call};
-use crate::state::contexts;
 use crate::state::handles::{self, Space};
 
 type GreenCtx = *mut c_void;
@@ -101,10 +100,8 @@ pub(crate) unsafe fn context(
         && let Some(primary) = account::find(Space::Primary, of.payload())
         && let Some(state) = account::page()
     {
-        let number = contexts::number(state, made);
         let charge = handles::Charge {
             bytes: gpuslice_config::words::units::Bytes::ZERO,
-            context: number,
             ..primary.charge()
         };
         handles::put(state, Space::GreenContext, made, charge);
@@ -112,7 +109,8 @@ pub(crate) unsafe fn context(
     code
 }
 
-/// Releases the memory allocated in the green contexts of a device whose primary context has ended.
+/// Forgets the green contexts of a device whose primary context has ended. Their memory was recorded
+/// under that context's number.
 pub(crate) fn primary_ended(device: ledger::Device) {
     let Some(state) = account::page() else {
         return;
@@ -120,8 +118,8 @@ pub(crate) fn primary_ended(device: ledger::Device) {
     handles::each(state, |space, _, found| {
         let charge = found.charge();
         match space {
-            Space::GreenContext if charge.device == device && found.take() => {
-                account::context_gone(charge.context);
+            Space::GreenContext if charge.device == device => {
+                found.take();
             }
             // The reserve of a destroyed pool on this device is gone too.
             Space::Doomed if charge.device == device => account::freed(found),

@@ -132,3 +132,52 @@ fn memory_that_is_older_than_the_first_context_is_not_taken_for_the_context() {
     let _next = slice.worker();
     assert_eq!(slice.counted(), (254 + 44 + 254) * MIB);
 }
+
+/// Makes more green contexts than contexts have numbers, then prints what is free before, with and after
+/// memory in a context.
+const GREEN: &str = r#"
+import ctypes as c
+cuda = c.CDLL("libcuda.so.1")
+primary, green, context = c.c_void_p(), c.c_void_p(), c.c_void_p()
+address, free, total = c.c_uint64(), c.c_size_t(), c.c_size_t()
+def must(code):
+    assert code == 0, code
+def left():
+    must(cuda.cuMemGetInfo_v2(c.byref(free), c.byref(total)))
+    return free.value >> 20
+must(cuda.cuInit(0))
+must(cuda.cuDevicePrimaryCtxRetain(c.byref(primary), 0))
+for _ in range(70):
+    must(cuda.cuGreenCtxCreate(c.byref(green), c.c_void_p(1), 0, 1))
+    must(cuda.cuCtxFromGreenCtx(c.byref(context), green))
+    must(cuda.cuCtxSetCurrent(context))
+    must(cuda.cuMemAlloc_v2(c.byref(address), c.c_size_t(16 << 20)))
+    must(cuda.cuMemFree_v2(address))
+    must(cuda.cuGreenCtxDestroy(green))
+must(cuda.cuCtxSetCurrent(primary))
+before = left()
+must(cuda.cuCtxCreate_v2(c.byref(context), 0, 0))
+alone = left()
+must(cuda.cuMemAlloc_v2(c.byref(address), c.c_size_t(100 << 20)))
+used = left()
+must(cuda.cuCtxDestroy_v2(context))
+must(cuda.cuCtxSetCurrent(primary))
+print(alone - used, before - left())
+must(cuda.cuGreenCtxCreate(c.byref(green), c.c_void_p(1), 0, 1))
+must(cuda.cuCtxFromGreenCtx(c.byref(context), green))
+must(cuda.cuCtxSetCurrent(context))
+must(cuda.cuMemAlloc_v2(c.byref(address), c.c_size_t(64 << 20)))
+must(cuda.cuCtxSetCurrent(primary))
+print(before - left())
+must(cuda.cuDevicePrimaryCtxReset_v2(0))
+must(cuda.cuDevicePrimaryCtxRetain(c.byref(primary), 0))
+must(cuda.cuCtxSetCurrent(primary))
+print(before - left())
+"#;
+
+#[test]
+fn many_green_contexts_do_not_keep_the_memory_of_other_contexts() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let answer = slice.run("python3").args(["-c", GREEN]).answer();
+    assert_eq!(answer.clean(), "100 0\n64\n0\n");
+}
