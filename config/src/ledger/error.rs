@@ -44,8 +44,11 @@ pub enum LedgerError {
     /// It cannot be mapped.
     #[error("cannot map the ledger: {0}")]
     Map(#[source] Errno),
-    /// The kernel provides no private page for this process.
-    #[error("there is no memory for what this process holds")]
+    /// The kernel provides no private page for this process. Linux before 4.14 has none that a forked
+    /// child does not inherit (`MADV_WIPEONFORK`).
+    #[error(
+        "the kernel gives no memory for what this process holds (out of memory, or Linux before 4.14)"
+    )]
     Memory,
 }
 
