@@ -80,7 +80,10 @@ fn nothing_sets_the_limit_after_the_command_was_killed() {
     let counted = Counted::new(DMEM, LIMIT);
     let run = Run::new(place::gpuslice()).args(["driver-limit", "--cgroup", "/sys/fs/cgroup/none"]);
     let run = run.args(["--device", UUID, "--memory", "6GiB"]);
-    let run = run.env("GPUSLICE_SIM_FAULTS", "slow:nvmlDeviceGetHandleByUUID=600000ms");
+    let run = run.env(
+        "GPUSLICE_SIM_FAULTS",
+        "slow:nvmlDeviceGetHandleByUUID=600000ms",
+    );
     let mut command = counted.machine().place(run).into_command().spawn().unwrap();
     let list = format!("/proc/{0}/task/{0}/children", command.id());
     let start = Instant::now();
