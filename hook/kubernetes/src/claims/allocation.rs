@@ -165,9 +165,14 @@ fn options(devices: &DeviceAllocationResult, request: &str) -> Result<Options, A
     Ok(options)
 }
 
+/// The request of which this is an alternative (`firstAvailable`), or the request itself.
+pub(crate) fn main_request(request: &str) -> &str {
+    request.split_once('/').map_or(request, |(main, _)| main)
+}
+
 /// A configuration without requests applies to all, and one for a request also to its subrequests.
 fn applies(config: &DeviceAllocationConfiguration, request: &str) -> bool {
-    let main = request.split_once('/').map_or(request, |(main, _)| main);
+    let main = main_request(request);
     match config.requests.as_deref() {
         None | Some([]) => true,
         Some(named) => named.iter().any(|one| one == request || one == main),

@@ -6,6 +6,7 @@
 use crate::api::{Cluster, PATIENCE};
 use crate::base::log;
 use crate::base::settings::Settings;
+use crate::claims::allocation;
 use crate::claims::prepare::{self, Named, PrepareError};
 use crate::kubelet::health;
 use crate::kubelet::messages::{
@@ -95,7 +96,8 @@ impl Plugin {
         let prepared = prepare::prepare(&self.settings, &self.cluster, named).await;
         let prepared = prepared.map_err(sentence)?;
         let devices = prepared.into_iter().map(|one| Device {
-            request_names: vec![one.request],
+            // A container names the request, and not the alternative of it that was chosen.
+            request_names: vec![allocation::main_request(&one.request).to_owned()],
             pool_name: one.pool,
             device_name: one.device,
             cdi_device_ids: one.cdi,
