@@ -6,7 +6,7 @@ use crate::base::settings::Settings;
 use crate::base::{log, names};
 use crate::kubelet::plugin::Plugin;
 use crate::kubelet::registration::Registration;
-use crate::kubelet::server;
+use crate::kubelet::server::{self, Made};
 use crate::publish::keep::Keeper;
 use crate::ready::state::State;
 use crate::report::events::Events;
@@ -59,7 +59,8 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     };
     let socket = settings.socket();
     let listener = server::listen(&socket);
-    let listener = listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let (listener, socket) =
+        listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
     tokio::spawn(server::serve(listener, Arc::new(plugin)));
     tokio::spawn(keeper.clone().keep());
     tokio::spawn(keeper.clone().watch_guard());
@@ -73,7 +74,7 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     };
     // The kubelet registers a driver as soon as its socket exists. It also does so where the driver
     // is not ready: the claims of pods that have ended are taken back in any case.
-    register(&settings, wake, registered)?;
+    let registration = register(&settings, wake, registered)?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -81,8 +82,8 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     log::line("ends");
     // Without the socket, the kubelet takes the driver out of its list at once. It deletes the
     // slices only if no driver has come back within 30 seconds.
-    let _ = files::remove(&settings.registration_socket());
-    let _ = files::remove(&settings.socket());
+    registration.remove();
+    socket.remove();
     Ok(())
 }
 
@@ -90,7 +91,7 @@ fn register(
     settings: &Arc<Settings>,
     wake: Arc<Notify>,
     registered: Arc<AtomicBool>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Made> {
     let socket = settings.registration_socket();
     let registration = Registration {
         settings: Arc::clone(settings),
@@ -98,7 +99,8 @@ fn register(
         registered,
     };
     let listener = server::listen(&socket);
-    let listener = listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let (listener, made) =
+        listener.with_context(|| format!("cannot listen on {}", socket.display()))?;
     tokio::spawn(server::serve(listener, Arc::new(registration)));
-    Ok(())
+    Ok(made)
 }

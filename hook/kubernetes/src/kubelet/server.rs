@@ -15,8 +15,8 @@ use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,15 +39,41 @@ pub trait Services: Send + Sync + 'static {
     fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer;
 }
 
+/// A socket that this process has made.
+#[derive(Debug)]
+pub struct Made {
+    path: PathBuf,
+    place: Option<(u64, u64)>,
+}
+
+impl Made {
+    /// Removes it. The socket of a later driver, which has taken its place, stays.
+    pub fn remove(&self) {
+        if self.place.is_some() && self.place == place(&self.path) {
+            let _ = files::remove(&self.path);
+        }
+    }
+}
+
+/// The device and inode of a file.
+fn place(path: &Path) -> Option<(u64, u64)> {
+    let facts = fs::symlink_metadata(path).ok()?;
+    Some((facts.dev(), facts.ino()))
+}
+
 /// Listens on a socket, in the place of one that a process before has left.
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
+pub fn listen(path: &Path) -> io::Result<(UnixListener, Made)> {
     files::remove(path)?;
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let made = Made {
+        path: path.to_owned(),
+        place: place(path),
+    };
+    Ok((listener, made))
 }
 
 /// Serves until the process ends.

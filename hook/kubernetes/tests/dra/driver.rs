@@ -131,9 +131,20 @@ impl Node {
         }
     }
 
+    /// Starts another driver beside the running one, which is returned.
+    pub fn start_another(&mut self) -> Child {
+        let old = self.driver.take().unwrap();
+        self.start();
+        old
+    }
+
     /// Ends the driver as the kubelet ends a pod.
     pub fn terminate(&mut self) -> bool {
-        let mut child = self.driver.take().unwrap();
+        let child = self.driver.take().unwrap();
+        Node::terminate_one(child)
+    }
+
+    pub fn terminate_one(mut child: Child) -> bool {
         let pid = i32::try_from(child.id()).unwrap();
         // SAFETY: kill has no memory effects, and the child is not yet waited for.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);

@@ -3,7 +3,10 @@
 use crate::claims::{CARD, UID, simple};
 use crate::driver::{Node, gpu};
 use crate::kubelet::{Kubelet, named};
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 /// A driver that must not get ready, and its sentence. It registers, and publishes nothing.
 fn refused(node: &mut Node, sentence: &str) {
@@ -30,6 +33,33 @@ fn a_driver_that_serves_is_ready_and_ends_cleanly() {
     assert!(node.terminate());
     assert!(!kubelet.sees_driver());
     assert!(!node.path("plugins/gpuslice.io/dra.sock").exists());
+}
+
+/// The inodes of the driver's two sockets.
+fn sockets(node: &Node) -> BTreeSet<u64> {
+    let socket = fs::metadata(node.path("plugins/gpuslice.io/dra.sock"));
+    let registry = fs::read_dir(node.path("registry")).unwrap().flatten();
+    let others = registry.filter_map(|entry| entry.metadata().ok());
+    let all = socket.ok().into_iter().chain(others);
+    all.map(|facts| facts.ino()).collect()
+}
+
+/// With `maxSurge`, the new driver's pod starts before the old one's ends.
+#[test]
+fn the_end_of_an_old_driver_leaves_the_new_ones_sockets() {
+    let (mut node, kubelet) = Node::registered();
+    let before = sockets(&node);
+    assert_eq!(before.len(), 2);
+    let old = node.start_another();
+    let start = Instant::now();
+    while sockets(&node).len() != 2 || !sockets(&node).is_disjoint(&before) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{}", node.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let after = sockets(&node);
+    assert!(Node::terminate_one(old));
+    assert_eq!(sockets(&node), after);
+    assert!(kubelet.sees_driver());
 }
 
 #[test]
