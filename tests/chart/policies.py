@@ -20,6 +20,7 @@ FUNCTIONS = {
     "asInteger": lambda amount: amount,
     "lowerAscii": lambda text: StringType(text.lower()),
     "isGreaterThan": lambda amount, other: BoolType(amount > other),
+    "isLessThan": lambda amount, other: BoolType(amount < other),
     "sum": lambda numbers: IntType(sum(numbers)),
     "max": lambda numbers: max(numbers),
 }
@@ -297,7 +298,7 @@ class Policies:
         params = next(one for one in self.objects(self.sets["everything"]) if one["metadata"]["name"] == reference["name"])
         assert params["data"] == {"_every": "24Gi", "students": "8Gi"}, params
         assert reference["parameterNotFoundAction"] == "Deny", reference
-        vague = "namespace students has a limit of 8Gi of GPU memory, so each request must state its capacity memory, above 0"
+        vague = "namespace students has a limit of 8Gi of GPU memory, so each request must state its capacity memory, at least 256Mi"
 
         def much(namespace, limit):
             return f"a claim in namespace {namespace} may request at most {limit} of GPU memory"
@@ -332,6 +333,11 @@ class Policies:
                 (create(claim(exactly("100Gi"), exactly("-92Gi"))), [vague]),
                 (create(claim(first("1Gi", "-1Gi"))), [vague]),
                 (create(claim(exactly("0"))), [vague]),
+                # The scheduler would raise each to 256 MiB.
+                (create(claim(*[exactly("1")] * 32)), [vague]),
+                (create(claim(exactly("255Mi"))), [vague]),
+                (create(claim(*[exactly("256Mi")] * 32)), []),
+                (create(claim(*[exactly("257Mi")] * 32)), [much("students", "8Gi")]),
             ],
         )
         assert {vague, much("students", "8Gi")} <= refused, refused

@@ -11,10 +11,15 @@ seLinuxOptions: {type: spc_t}
 
 {{- /* A container that enters the mount namespace of the node, where the driver is. */ -}}
 {{- define "gpuslice.onHost" -}}
-{{- with .Values.host.driverLibraries -}}
 env:
+  # Metrics name the node. The container's host name is its pod's.
+  - name: NODE_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: spec.nodeName
+{{- with .Values.host.driverLibraries }}
   - {name: LD_LIBRARY_PATH, value: {{ . | quote }}}
-{{ end -}}
+{{- end }}
 securityContext:
   privileged: true
 {{- end -}}
