@@ -19,6 +19,8 @@ pub(crate) struct Budgets {
     pub(crate) note: Option<String>,
     /// The limit on any other GPU that the container has. Admission does not count it.
     pub(crate) elsewhere: Option<Bytes>,
+    /// Whether the container certainly has no GPU.
+    pub(crate) has_no_gpu: bool,
 }
 
 /// Computes the budgets. `visible`: the GPUs that the container is given, if they are known.
@@ -87,6 +89,7 @@ pub(crate) fn of(
                 "its memory counts on no GPU, because the container is given none".to_owned(),
             ),
             elsewhere: named.min(),
+            has_no_gpu: true,
         });
     }
     let mut each = Vec::new();
@@ -133,6 +136,7 @@ pub(crate) fn of(
                 each,
                 note: note.or(unlimited),
                 elsewhere: elsewhere.or(instances),
+                has_no_gpu: false,
             })
         }
     }

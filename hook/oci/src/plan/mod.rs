@@ -135,6 +135,9 @@ pub struct ContainerPlan {
     pub pod: Option<Pod>,
     /// The budgets to admit.
     pub devices: Vec<DeviceBudget>,
+    /// Whether the container certainly has no GPU.
+    #[serde(skip)]
+    pub has_no_gpu: bool,
     /// The mechanism that enforces the limit.
     pub fence: Fence,
     /// The files written on the host.
@@ -226,9 +229,9 @@ fn plan(
         each: mut devices,
         note,
         elsewhere,
+        has_no_gpu,
     } = budgets;
-    // The library limits a GPU that is not listed to this size. If the sizes differ, the smaller one
-    // is safe on each.
+    // Of two sizes for a GPU that is not listed, the smaller one is safe on each.
     asked.memory = asked.memory.into_iter().chain(elsewhere).min();
     let lowered = match asked.shared || named.is_some() {
         false => toolkit_limit::lower(given.spec, &mut devices).map(|limit| {
@@ -284,6 +287,7 @@ fn plan(
         sandbox: who.sandbox.filter(|_| asked.shared),
         pod: place,
         namespace: who.namespace,
+        has_no_gpu,
         fence,
         files,
         mounts: mounts::mounts(given, &id, &slice, promised, has_page),

@@ -372,6 +372,22 @@ fn images_that_cannot_load_the_library_start_without_it_or_not_at_all() {
             "{said}"
         );
     }
+    // A sidecar that certainly has no GPU needs no library.
+    let list = fs::read_to_string(host.run("devices.json")).unwrap();
+    let list = list.replace("\"index\"", "\"minor\":0,\"index\"");
+    fs::write(host.run("devices.json"), list).unwrap();
+    for (container, _) in &cases {
+        let spec = serde_json::json!({
+            "root": {"path": "rootfs"}, "annotations": {"gpuslice.io/memory": "8GiB"},
+            "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
+        });
+        fs::write(container.bundle.join("config.json"), spec.to_string()).unwrap();
+        let said = container.hook(&["createRuntime"]);
+        assert!(said.status.success(), "{said:?}");
+        let told = String::from_utf8(said.stderr).unwrap();
+        assert!(!told.contains("without a slice"), "{told}");
+        assert!(container.hook(&["poststop"]).status.success());
+    }
     assert_eq!(host.left(), Vec::<String>::new());
 }
 

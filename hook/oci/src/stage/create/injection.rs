@@ -93,6 +93,8 @@ impl Run<'_> {
                 self.reason_is_in(reason::write(&root, why).map_err(Into::into));
                 Ok(())
             }
+            // It needs no library.
+            Outcome::Unsuited(_) if self.plan.has_no_gpu => Ok(()),
             Outcome::Unsuited(why) => match self.policy.when_not_injectable {
                 NotInjectable::Refuse => Err(StageFailure::Refused(anyhow!(
                     "this host's policy refuses containers that cannot load libgpuslice.so: {why}"
