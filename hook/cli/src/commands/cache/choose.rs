@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The suffixes of model files. The last one, `CHECKSUM`, stands for names that are checksums, as
 /// model stores use them.
@@ -43,7 +44,15 @@ pub(super) struct Walk<'a> {
     /// Decides whether a file in a folder is selected.
     wanted: &'a dyn Fn(&Path) -> bool,
     entered: HashSet<(u64, u64)>,
+    bounds: Option<Bounds>,
     found: &'a mut dyn FnMut(Candidate),
+}
+
+/// The folders that a walk enters.
+struct Bounds {
+    /// The filesystems.
+    devices: HashSet<u64>,
+    end: Option<Instant>,
 }
 
 impl Walk<'_> {
@@ -53,9 +62,35 @@ impl Walk<'_> {
         wanted: &dyn Fn(&Path) -> bool,
         found: &mut dyn FnMut(Candidate),
     ) {
+        Walk::walk(paths, None, wanted, found);
+    }
+
+    /// Like [`Walk::all`], for folders in which users make links: stays on the filesystems of the paths,
+    /// and ends after `patience`.
+    pub(super) fn bounded(
+        paths: &[PathBuf],
+        patience: Duration,
+        wanted: &dyn Fn(&Path) -> bool,
+        found: &mut dyn FnMut(Candidate),
+    ) {
+        let known = paths.iter().filter_map(|path| fs::metadata(path).ok());
+        let bounds = Bounds {
+            devices: known.map(|data| data.dev()).collect(),
+            end: Instant::now().checked_add(patience),
+        };
+        Walk::walk(paths, Some(bounds), wanted, found);
+    }
+
+    fn walk(
+        paths: &[PathBuf],
+        bounds: Option<Bounds>,
+        wanted: &dyn Fn(&Path) -> bool,
+        found: &mut dyn FnMut(Candidate),
+    ) {
         let mut walk = Walk {
             wanted,
             entered: HashSet::new(),
+            bounds,
             found,
         };
         for path in paths {
@@ -73,7 +108,7 @@ impl Walk<'_> {
     }
 
     fn folder(&mut self, path: &Path, data: &fs::Metadata) {
-        if !self.entered.insert((data.dev(), data.ino())) {
+        if !self.enters(data.dev()) || !self.entered.insert((data.dev(), data.ino())) {
             return;
         }
         let entries = match fs::read_dir(path) {
@@ -82,10 +117,18 @@ impl Walk<'_> {
         };
         for entry in entries {
             match entry {
+                Ok(_) if !self.enters(data.dev()) => return,
                 Ok(entry) => self.entry(&entry),
                 Err(error) => return self.unreadable(path, error),
             }
         }
+    }
+
+    fn enters(&self, device: u64) -> bool {
+        self.bounds.as_ref().is_none_or(|bounds| {
+            let is_in_time = bounds.end.is_none_or(|end| Instant::now() < end);
+            is_in_time && bounds.devices.contains(&device)
+        })
     }
 
     fn entry(&mut self, entry: &fs::DirEntry) {
@@ -144,4 +187,40 @@ pub(super) fn has_suffix(path: &Path, suffixes: &[String]) -> bool {
 fn is_checksum(path: &Path) -> bool {
     let mut named = ModelFiles::none(Bytes::ZERO);
     named.add(CHECKSUM).is_ok() && named.has_name(path.as_os_str().as_encoded_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_walk_follows_no_link_to_another_filesystem_and_ends() {
+        let (here, there) = (
+            tempfile::tempdir().unwrap(),
+            tempfile::tempdir_in("/dev/shm").unwrap(),
+        );
+        for folder in [&here, &there] {
+            fs::create_dir(folder.path().join("below")).unwrap();
+            fs::write(folder.path().join("below/model.gguf"), "").unwrap();
+        }
+        std::os::unix::fs::symlink(there.path(), here.path().join("link")).unwrap();
+        let paths = [here.path().to_owned()];
+        let walked = |patience: Option<Duration>| {
+            let mut files = Vec::new();
+            let mut found = |one| {
+                if let Candidate::File(path) = one {
+                    files.push(path);
+                }
+            };
+            match patience {
+                Some(patience) => Walk::bounded(&paths, patience, &|_| true, &mut found),
+                None => Walk::all(&paths, &|_| true, &mut found),
+            }
+            files
+        };
+        assert_eq!(walked(None).len(), 2);
+        let own = here.path().join("below/model.gguf");
+        assert_eq!(walked(Some(Duration::from_secs(60))), [own]);
+        assert!(walked(Some(Duration::ZERO)).is_empty());
+    }
 }

@@ -229,11 +229,14 @@ impl Watcher {
     }
 }
 
+/// The longest search after an overflow. The daemon answers no scrape meanwhile.
+const SEARCH: Duration = Duration::from_secs(10);
+
 /// Returns the model files of the policy's folders, any of which may have been closed.
 fn all(policy: &Policy) -> Vec<File> {
     let wanted = |path: &Path| has_suffix(path, &policy.suffixes);
     let mut files = Vec::new();
-    Walk::all(&policy.paths, &wanted, &mut |found| {
+    Walk::bounded(&policy.paths, SEARCH, &wanted, &mut |found| {
         if let Candidate::File(path) = found
             && files.len() < PENDING
         {
@@ -246,7 +249,8 @@ fn all(policy: &Policy) -> Vec<File> {
 /// Subscribes to every close on the filesystems.
 fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
     let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
-    let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC;
+    // The kernel opens every file that was closed, a pipe without a writer too.
+    let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
     let fanotify = Fanotify::init(group, events)
         .context("cannot watch the file system (requires CAP_SYS_ADMIN)")?;
     for path in paths {

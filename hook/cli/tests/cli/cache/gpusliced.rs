@@ -153,6 +153,19 @@ fn a_static_program_that_is_killed_leaves_nothing_in_the_page_cache() {
 }
 
 #[test]
+fn a_pipe_that_nobody_writes_to_does_not_stop_the_daemon() {
+    let folder = folder();
+    let suffix = own("piped");
+    let mut daemon = Daemon::watching(folder.path(), &suffix, 0.0);
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    drop(File::options().read(true).write(true).open(&pipe).unwrap());
+    let model = folder.path().join(format!("model.{suffix}"));
+    write(&model);
+    daemon.until("model");
+}
+
+#[test]
 fn other_files_and_small_ones_stay() {
     let folder = folder();
     let mut daemon = Daemon::watching(folder.path(), &own("tensors"), 0.0);
