@@ -1,6 +1,7 @@
 //! The samples of slices.
 //! Touches: its arguments.
-//! Law: the labels of a slice do not change while it lives, so its counters only grow.
+//! Law: the labels of a slice do not change while it lives, so its counters only grow. Those of a claim
+//! that several containers share name the containers that live.
 
 use super::exposition::{Labels, Samples};
 use super::families as family;
@@ -174,6 +175,7 @@ mod tests {
                 id: id.to_owned(),
                 name: id.to_owned(),
                 pid: 1,
+                lives: true,
                 no_slice: None,
                 not_limited: None,
             }],

@@ -4,6 +4,7 @@
 use super::allowance::Allowance;
 use super::host::{self, HostUse};
 use crate::base::{host_files, text};
+use crate::commands::status::containers::ContainerStatus;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::gather::gather;
 use crate::commands::status::model::{DeviceStatus, Escaped, SliceStatus};
@@ -206,7 +207,8 @@ fn slice_report(status: SliceStatus, all: &Processes, allowance: &mut Allowance)
     let is_known = unread.is_none() || status.devices.iter().all(|device| device.used.is_some());
     let is_known = is_known && !(unread.is_some() && status.devices.is_empty());
     let contained = status.containers.iter();
-    let contained = contained.flat_map(|container| all.of_container(container.pid));
+    let contained = contained.filter_map(ContainerStatus::live_pid);
+    let contained = contained.flat_map(|pid| all.of_container(pid));
     let user = status.user.unwrap_or_else(User::own);
     for pid in others(&status.file, user.0, all)
         .into_iter()

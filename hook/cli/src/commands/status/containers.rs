@@ -22,10 +22,20 @@ pub(crate) struct ContainerStatus {
     pub(crate) name: String,
     /// The container's first process.
     pub(crate) pid: i32,
+    /// Whether it lives. If it does not, its number may be another process's by now.
+    #[serde(skip)]
+    pub(crate) lives: bool,
     /// The reason why its programs do not load the library; None if they do.
     pub(crate) no_slice: Option<String>,
     /// The reason why the slice does not limit some of its programs; None if it limits all.
     pub(crate) not_limited: Option<String>,
+}
+
+impl ContainerStatus {
+    /// Its first process, if that lives.
+    pub(crate) fn live_pid(&self) -> Option<i32> {
+        self.lives.then_some(self.pid)
+    }
 }
 
 /// A slice of containers, and the places of its files on the host.
@@ -172,6 +182,7 @@ fn of(places: &HostPaths, record: &SliceRecord) -> Option<ContainerSlice> {
             id: member.id.clone(),
             name: member.name.clone(),
             pid: member.owner.pid,
+            lives: lives(&member),
             no_slice: besides.no_slice(&member.id),
             not_limited: member.not_limited.clone(),
         })

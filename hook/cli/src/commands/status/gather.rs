@@ -3,6 +3,7 @@
 
 mod listed;
 
+use super::containers::ContainerStatus;
 use super::driver::{Drivers, Machine, Run};
 use super::model::{DeviceStatus, Escaped, Fence, SliceStatus};
 use super::process::{self, Processes};
@@ -306,7 +307,7 @@ impl Look<'_> {
         members.extend(found.pid());
         match (&found.container, found.user) {
             (Some(held), _) => {
-                let pids = held.containers.iter().map(|container| container.pid);
+                let pids = held.containers.iter().filter_map(ContainerStatus::live_pid);
                 members.extend(pids.flat_map(|pid| self.processes.of_container(pid)));
             }
             (None, Some(user)) => members.extend(self.processes.naming(&found.file, user.0)),

@@ -144,7 +144,7 @@ impl SliceStatus {
         let mut first = self
             .containers
             .iter()
-            .map(|container| container.pid)
+            .filter_map(ContainerStatus::live_pid)
             .chain(self.pid);
         first.any(|first| u32::try_from(first) == Ok(pid))
             || self.devices.iter().any(|device| {

@@ -110,6 +110,7 @@ fn the_containers_of_a_slice_are_named_as_engines_name_them() {
         id: id.to_owned(),
         name: "app".to_owned(),
         pid: 4711,
+        lives: true,
         no_slice: None,
         not_limited: None,
     };
@@ -138,6 +139,7 @@ fn a_program_that_the_slice_does_not_limit_is_named() {
         id: "one".to_owned(),
         name: "app".to_owned(),
         pid: 4711,
+        lives: true,
         no_slice: None,
         not_limited: Some("its first program is static".to_owned()),
     };
@@ -159,6 +161,7 @@ fn a_slice_of_several_pods_names_the_containers_that_use_it() {
         id: id.to_owned(),
         name: name.to_owned(),
         pid: 4711,
+        lives: true,
         no_slice: None,
         not_limited: None,
     };

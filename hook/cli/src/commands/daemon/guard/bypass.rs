@@ -4,6 +4,7 @@
 //! Law: a single figure proves nothing, because the driver's figures and the ledger's are of different
 //! moments. A process is named after three samples in a row.
 
+use crate::commands::status::containers::ContainerStatus;
 use crate::commands::status::model::SliceStatus;
 use crate::commands::status::model::shown_name;
 use gpuslice_host::machine::pod::Pod;
@@ -63,7 +64,11 @@ pub(crate) fn suspects(slices: &[SliceStatus], slack: u64) -> Vec<Suspect> {
                     .user
                     .filter(|_| slice.containers.is_empty())
                     .map(|user| user.0),
-                containers: slice.containers.iter().map(|one| one.pid).collect(),
+                containers: slice
+                    .containers
+                    .iter()
+                    .filter_map(ContainerStatus::live_pid)
+                    .collect(),
                 pid,
                 name: name.cloned().unwrap_or_else(|| "?".to_owned()),
                 device: device.device.clone().unwrap_or_default(),
@@ -250,10 +255,11 @@ mod tests {
     #[test]
     fn a_container_loses_its_gpus_before_a_process_of_it_is_ended() {
         let mut slice = slice(Some(1 << 30), 0, None);
-        slice.containers = vec![crate::commands::status::containers::ContainerStatus {
+        slice.containers = vec![ContainerStatus {
             id: "ab".to_owned(),
             name: "ab".to_owned(),
             pid: 77,
+            lives: true,
             no_slice: None,
             not_limited: None,
         }];

@@ -4,6 +4,7 @@
 
 use super::memory::candidate::{Begin, Candidate};
 use crate::base::text;
+use crate::commands::status::containers::ContainerStatus;
 use crate::commands::status::model::{DeviceStatus, SliceStatus, shown_name};
 use crate::commands::status::process::Processes;
 use crate::commands::status::snapshot::Snapshot;
@@ -93,7 +94,8 @@ fn promise(slice: &SliceStatus) -> Option<File> {
 fn named(slice: &SliceStatus) -> BTreeSet<u32> {
     let is_printed = slice.file.with_file_name(run_dir::PRINTED).exists();
     let command = slice.pid.filter(|_| !is_printed);
-    let first = slice.containers.iter().map(|container| container.pid);
+    let first = slice.containers.iter();
+    let first = first.filter_map(ContainerStatus::live_pid);
     let first = command.into_iter().chain(first);
     let mut named: BTreeSet<u32> = first.filter_map(|pid| u32::try_from(pid).ok()).collect();
     for device in &slice.devices {

@@ -122,6 +122,7 @@ fn office() -> Snapshot {
         id: "8e6f1c7f7a1be5f00d".to_owned(),
         name: "app".to_owned(),
         pid: 4711,
+        lives: true,
         no_slice: Some("its libc is musl".to_owned()),
         not_limited: None,
     }];
