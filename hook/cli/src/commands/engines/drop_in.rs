@@ -75,7 +75,27 @@ const HOOKS: &str = "hooks_dir";
 const HEADER: &str =
     "# Made by gpuslice runtime configure, which writes it anew and takes it away with --remove.\n";
 
+/// How every version of the header begins.
+const MADE: &str = "# Made by gpuslice";
+
 impl Engine {
+    /// Refuses a file that gpuslice has not made: it would be replaced, or removed.
+    ///
+    /// # Errors
+    /// When the file is another program's, or cannot be read.
+    pub(super) fn refuse_others(&self, own: &Path) -> anyhow::Result<()> {
+        match change::read(own)? {
+            Some(text) if !text.trim().is_empty() && !text.starts_with(MADE) => bail!(
+                "{} was not made by gpuslice, and would be replaced: with {}, --config names gpuslice's own \
+                 file in the folder that the engine reads, such as {}",
+                own.display(),
+                self.name,
+                self.own
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the text of the file at `own`; None if no file is needed.
     pub(super) fn file(&self, own: &Path, wanted: &Wanted<'_>) -> anyhow::Result<Option<String>> {
         let mut document = DocumentMut::new();

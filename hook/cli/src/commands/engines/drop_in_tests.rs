@@ -295,3 +295,40 @@ fn a_policy_for_containers_that_the_hook_does_not_see_is_named() {
          [maximum], deny-unannotated, [dialects] does not apply to others: add --set-as-default"
     );
 }
+
+#[test]
+fn a_file_of_the_engine_itself_is_neither_replaced_nor_removed() {
+    let theirs = "[crio.runtime]\ndefault_runtime = \"runc\"\n";
+    let (place, own) = place(&CRIO, &[("crio.conf", theirs)]);
+    let error = CRIO.refuse_others(&place.path().join("crio.conf"));
+    let said = error.unwrap_err().to_string();
+    assert!(
+        said.contains("crio.conf was not made by gpuslice, and would be replaced"),
+        "{said}"
+    );
+    assert!(CRIO.refuse_others(&own).is_ok(), "there is none yet");
+    fs::write(&own, format!("{HEADER}[crio]\n")).unwrap();
+    assert!(CRIO.refuse_others(&own).is_ok());
+    let path = place.path().join("crio.conf");
+    for remove in [false, true] {
+        let configure = Configure {
+            runtime: crate::commands::engines::Engine::Crio,
+            by: None,
+            config: Some(path.clone()),
+            hooks_dir: place.path().join("hooks.d"),
+            always: false,
+            size: Vec::new(),
+            set_as_default: false,
+            hook: None,
+            remove,
+            dry_run: false,
+            json: false,
+        };
+        let plan = configure.drop_in(&CRIO, (&PODMAN, &own), Way::Hooks, "");
+        let said = plan.map(|_| ()).unwrap_err().to_string();
+        assert!(
+            said.contains("--config names gpuslice's own file"),
+            "{said}"
+        );
+    }
+}

@@ -292,6 +292,7 @@ impl Configure {
         next: &str,
     ) -> anyhow::Result<Changes> {
         let path = self.config(engine.own)?;
+        engine.refuse_others(&path)?;
         let folder = std::path::absolute(&self.hooks_dir)?;
         let when = match self.always {
             true => When::Always,

@@ -33,7 +33,8 @@ pub struct Configure {
     #[arg(long, value_enum, value_name = "WAY")]
     pub by: Option<Way>,
 
-    /// The engine's configuration file [default: the file that the engine reads]
+    /// The engine's configuration file; podman, CRI-O: gpuslice's own file in the engine's folder
+    /// [default: where the engine reads it]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
