@@ -127,26 +127,40 @@ pub(crate) fn on_screen(said: &str) -> String {
     format!("{HOME}{}{REST}", said.replace('\n', REST_OF_LINE))
 }
 
-/// Selects the slices that the user asked for.
+/// The shortest start of a container's id that is taken for the id: what engines show of it.
+const SHORT_ID: usize = 12;
+
+/// Selects the slices that the user asked for: by name or container id, else by pid, else by the start of
+/// a container's id.
 pub(crate) fn choose(
     slices: Vec<SliceStatus>,
     only: &str,
     must: bool,
 ) -> anyhow::Result<Vec<SliceStatus>> {
-    let (named, others): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| {
-        let mut containers = slice.containers.iter();
-        slice.name == only || containers.any(|one| !only.is_empty() && one.id.starts_with(only))
-    });
     let pid: Option<u32> = only.parse().ok();
-    let found = match (named.is_empty(), pid) {
-        (true, Some(pid)) => others.into_iter().filter(|slice| slice.has(pid)).collect(),
-        _ => named,
+    let is_named = |slice: &SliceStatus| {
+        slice.name == only || slice.containers.iter().any(|one| one.id == only)
+    };
+    let has_pid = |slice: &SliceStatus| pid.is_some_and(|pid| slice.has(pid));
+    let begins = |slice: &SliceStatus| {
+        let mut containers = slice.containers.iter();
+        only.len() >= SHORT_ID && containers.any(|one| one.id.starts_with(only))
+    };
+    let ways: [&dyn Fn(&SliceStatus) -> bool; 3] = [&is_named, &has_pid, &begins];
+    let way = ways.into_iter().find(|way| slices.iter().any(way));
+    let found: Vec<SliceStatus> = match way {
+        Some(way) => slices.into_iter().filter(|slice| way(slice)).collect(),
+        None => Vec::new(),
     };
     if must && found.is_empty() {
         return Err(no_such_slice(only));
     }
     Ok(found)
 }
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+mod choose_tests;
 
 /// Returns the error for a slice or process that does not exist.
 pub(crate) fn no_such_slice(only: &str) -> anyhow::Error {
