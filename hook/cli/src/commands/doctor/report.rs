@@ -140,8 +140,10 @@ pub(super) fn text(examined: &Examined) -> String {
             Severity::Warning => "warning",
         };
         let code = finding.code.name();
-        text += &format!("\n{severity}: {} [{code}]\n", finding.sentence);
-        text += &format!("  fix: {}\n", finding.fix);
+        // Users choose paths that these name.
+        let (sentence, fix) = (printable(&finding.sentence), printable(&finding.fix));
+        text += &format!("\n{severity}: {sentence} [{code}]\n");
+        text += &format!("  fix: {fix}\n");
     }
     if !examined.unexamined.is_empty() && examined.processes > 0 {
         let pids: Vec<String> = examined.unexamined.iter().map(u32::to_string).collect();
@@ -153,7 +155,7 @@ pub(super) fn text(examined: &Examined) -> String {
         text.push('\n');
     }
     for (name, value) in facts {
-        text += &format!("{name:<11} {value}\n");
+        text += &format!("{name:<11} {}\n", printable(&value));
     }
     text
 }

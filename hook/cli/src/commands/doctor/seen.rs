@@ -5,7 +5,7 @@
 use super::checks::ContainerSeen;
 use super::membership::RunSeen;
 use crate::commands::status::process::{Processes, cgroup, variable};
-use crate::commands::status::users::User;
+use crate::commands::status::users::{self, User};
 use crate::runs::registry::{self, Entry, Remains};
 use crate::runs::run_dir;
 use crate::runs::watcher;
@@ -57,12 +57,12 @@ pub(super) fn runs() -> Vec<RunSeen> {
 }
 
 fn run_of(user: User, entry: Entry) -> RunSeen {
-    let pid = entry.pid.and_then(|pid| u32::try_from(pid.as_raw()).ok());
-    let lives = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+    let command = users::command_of(&entry);
+    let pid = command.and_then(|pid| u32::try_from(pid).ok());
     let folder = run_dir::private_folder(&entry.file);
     let is_printed = folder.is_some_and(|it| it.join(run_dir::PRINTED).exists());
     RunSeen {
-        pid: pid.filter(lives),
+        pid,
         is_printed,
         file: entry.file,
         user: user.0,

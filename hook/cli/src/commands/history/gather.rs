@@ -2,6 +2,7 @@
 //! Touches: the event files, the history of runs, the registry, /proc.
 
 use crate::commands::events::{is_of, read as events};
+use crate::commands::status::process::Processes;
 use crate::commands::status::users::{User, with_rights_of};
 use crate::runs::recording::history_file::{self, RunHistory};
 use crate::runs::recording::limit_changes::LimitChanges;
@@ -14,7 +15,7 @@ use gpuslice_host::events::{DeviceUse, Event, EventKind};
 use nix::unistd::geteuid;
 use serde::{Serialize, Serializer};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// A run or a container.
@@ -42,6 +43,9 @@ pub(super) struct RunRow {
     #[serde(skip)]
     pub(super) run: RunStart,
 }
+
+/// The kernel's times of boot and of a process's start are whole seconds.
+const ROUNDED: Duration = Duration::from_secs(3);
 
 /// The use of one device.
 #[derive(Clone, Debug, Serialize)]
@@ -144,9 +148,13 @@ impl RunRow {
     /// A container that started, and of which no end is known.
     fn of_start(event: &Event) -> RunRow {
         let started = clock::parse(&event.time);
-        let running = event
-            .pid
-            .is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        let pid = event.pid.and_then(|pid| u32::try_from(pid).ok());
+        let age = pid.and_then(|pid| Processes::default().age(pid));
+        let since = started.and_then(|started| started.elapsed().ok());
+        // The hook of a live process told of its start. A younger process only has the same number: the
+        // container's end was not told, for example because the machine was switched off.
+        let running =
+            age.is_some_and(|age| since.is_none_or(|since| since <= age.saturating_add(ROUNDED)));
         RunRow {
             running,
             started,
@@ -261,4 +269,34 @@ fn live() -> Vec<RunHistory> {
         }));
     }
     live
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_is_older_than_its_process_is_of_a_container_that_has_ended() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let started = |time: SystemTime, pid: Option<i32>| {
+            let event = Event {
+                pid,
+                time: clock::rfc3339_ms(time),
+                ..Event::now(EventKind::Start, "team/web", String::new())
+            };
+            let row = RunRow::of_start(&event);
+            assert_eq!(row.running, row.duration.is_some());
+            row.running
+        };
+        let now = SystemTime::now();
+        assert!(started(now, Some(pid)));
+        // Another process had the number then, before a boot or in this one.
+        for seconds in [400 * 24 * 3600, 3600] {
+            let age = Processes::default().age(std::process::id()).unwrap();
+            let before = age.saturating_add(Duration::from_secs(seconds));
+            let then = now.checked_sub(before).unwrap();
+            assert!(!started(then, Some(pid)));
+        }
+        assert!(!started(now, None));
+    }
 }

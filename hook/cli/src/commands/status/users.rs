@@ -78,9 +78,7 @@ pub(super) struct Run {
 
 impl Run {
     fn of(user: User, entry: Entry) -> Run {
-        let watcher = watcher_of(&entry.file);
-        let pid = entry.pid.map(Pid::as_raw);
-        let pid = pid.filter(|pid| is_command(*pid, watcher));
+        let pid = command_of(&entry);
         let facts = fs::symlink_metadata(&entry.link).ok();
         let registered = facts.and_then(|facts| u64::try_from(facts.mtime()).ok());
         Run {
@@ -91,6 +89,14 @@ impl Run {
             registered,
         }
     }
+}
+
+/// Returns the live process that a run's entry names. The number may be another's by now: see
+/// [`is_command`].
+pub(crate) fn command_of(entry: &Entry) -> Option<i32> {
+    let watcher = watcher_of(&entry.file);
+    let pid = entry.pid.map(Pid::as_raw);
+    pid.filter(|pid| is_command(*pid, watcher))
 }
 
 /// Returns the watcher of a run, as its slice file names it.

@@ -129,3 +129,26 @@ ctypes.memset(start, 0, end - start)
     );
     assert_eq!(said.verdict, verdict);
 }
+
+/// Users choose the paths that root's doctor shows.
+#[test]
+fn a_path_neither_moves_the_cursor_nor_adds_lines() {
+    let bench = Bench::new();
+    let path = "/nowhere/\u{1b}]0;title\u{7}\nslice llama is in force/log";
+    let script = format!("GPUSLICE_LOG_FILE='{path}' /bin/sleep 1000 & echo $!; wait");
+    let running = bench.script(&[], &script, "sleep");
+    let said = bench.about(&running);
+    let mut codes = said.codes().into_iter();
+    assert!(
+        codes.any(|(code, _)| code == "log-not-writable"),
+        "{}",
+        said.text
+    );
+    assert!(!said.text.contains('\u{1b}'), "{}", said.text);
+    assert!(
+        said.text.contains("\\u{1b}]0;title\\u{7}\\nslice llama"),
+        "{}",
+        said.text
+    );
+    assert!(!said.text.contains("\nslice llama is in force/log"));
+}

@@ -262,6 +262,11 @@ impl Processes {
 }
 
 impl Processes {
+    /// Returns the time since the start of a process; None if it has ended.
+    pub(crate) fn age(&self, pid: u32) -> Option<Duration> {
+        self.start(pid).map(|start| Duration::from_secs(start.age))
+    }
+
     /// Returns the start of a process; None if it has ended.
     pub(super) fn start(&self, pid: u32) -> Option<Start> {
         let process = ProcessId::of(i32::try_from(pid).ok()?)?;
