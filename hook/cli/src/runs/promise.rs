@@ -18,10 +18,11 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::run_folder;
 use gpuslice_host::slices::tenants;
 use nix::fcntl::OFlag;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The name of the promises' folder, in whichever folder it lies.
@@ -350,6 +351,7 @@ fn lock_beside_containers(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
+/// Locks a folder. Waits 30 s, as the OCI hook does, because a process that holds the lock may be stopped.
 fn lock_in(folder: &Path) -> io::Result<File> {
     let lock = OpenOptions::new()
         .write(true)
@@ -358,8 +360,16 @@ fn lock_in(folder: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
         .open(folder.join("lock"))?;
-    lock.lock()?;
-    Ok(lock)
+    for _ in 0..15_000 {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(2)),
+            tried => return tried.map(|()| lock).map_err(io::Error::from),
+        }
+    }
+    let place = folder.join("lock").display().to_string();
+    Err(io::Error::other(format!(
+        "another process has held {place} locked for 30 s (see fuser)"
+    )))
 }
 
 /// Links a run's promise into its private folder, for the watcher.
