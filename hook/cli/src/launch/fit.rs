@@ -212,7 +212,8 @@ impl Books {
                 warnings.push(format!("it starts only by overcommit: {why}"));
                 (None, None)
             }
-            (Some((why, most)), false) => (Some(why), most),
+            // One limit for all GPUs takes more than the slice asks for, where some have their own.
+            (Some((why, most)), false) => (Some(why), most.filter(|_| !plan.has_own_limits)),
             (None, _) => (None, None),
         };
         if refusal.is_none() {

@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) promise: Option<Bytes>,
     /// The memory that the slice asks for on GPUs with memory of their own.
     pub(crate) cards: Vec<Card>,
+    /// Whether some GPUs have limits of their own.
+    pub(crate) has_own_limits: bool,
     /// Whether the run may start although its slice does not fit.
     pub(crate) overcommit: bool,
     /// Whether headroom is learned from this run when it ends.
@@ -131,6 +133,7 @@ impl Plan {
             learns,
             // A slice with --no-enforce only observes, so there is no limit to guarantee.
             overcommit: options.overcommit || options.no_enforce,
+            has_own_limits: !named.is_empty(),
             cards,
             ..Plan::default()
         })
@@ -184,6 +187,7 @@ impl Plan {
             }
             let named = slice_file::own_limits(&slice);
             plan.cards = tenancy::cards(&named, inventory, &slice, visible);
+            plan.has_own_limits = !named.is_empty();
             plan.overcommit = options.overcommit || !slice.enforce;
         }
         plan.slice = Some(slice);

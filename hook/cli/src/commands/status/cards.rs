@@ -8,6 +8,7 @@ use super::model::{CardStatus, DeviceStatus, SliceStatus};
 use crate::runs::admission::Room;
 use crate::runs::host_memory;
 use crate::runs::promise::Promises;
+use crate::runs::run_dir;
 use crate::runs::tenancy;
 use gpuslice_config::slice::host_reserve;
 use gpuslice_config::words::device::DeviceUuid;
@@ -15,6 +16,7 @@ use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::slices::tenants::Tenant;
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::PathBuf;
 
 /// Returns the GPUs and MIG instances of every machine that answers.
@@ -45,12 +47,16 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
             .as_ref()
             .is_none_or(|ledger| ledgers.insert(ledger.clone()))
     };
-    let shares: Vec<&DeviceStatus> = slices
+    let is_here = |device: &&DeviceStatus| device.device.as_ref() == Some(&facts.uuid);
+    let parts: Vec<(&SliceStatus, &DeviceStatus)> = slices
         .iter()
         .filter(counts_once)
-        .flat_map(|slice| &slice.devices)
-        .filter(|device| device.device.as_ref() == Some(&facts.uuid))
+        .flat_map(|slice| {
+            let here = slice.devices.iter().filter(is_here);
+            here.map(|device| (*slice, device))
+        })
         .collect();
+    let shares: Vec<&DeviceStatus> = parts.iter().map(|(_, share)| *share).collect();
     let is_unified = shares.iter().any(|share| share.unified == Some(true));
     let unified = facts.unified.unwrap_or(is_unified);
     let mut card = CardStatus {
@@ -76,13 +82,29 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
             .iter()
             .map(|tenant| tenant.of_card(uuid, Bytes::new(total)).get());
         // A slice file that names a ledger is not admitted, and a slice in another container is not
-        // in this list.
-        let given = sum(admitted).max(card.limits_sum);
+        // in this list. A run that does not see the card was not admitted on it.
+        let limits = parts.iter().filter_map(|(slice, share)| {
+            let admitted = tenant_of(slice, tenants).map(|tenant| {
+                let total = Bytes::new(total);
+                tenant.of_card(uuid, total).get()
+            });
+            admitted.or(share.limit.map(|limit| limit.min(most)))
+        });
+        let given = sum(admitted).max(sum(limits));
         let taken = given.saturating_add(card.outside_slices.unwrap_or(0));
         card.left_to_give = Some(total.saturating_sub(taken));
     }
     card.device = facts.uuid;
     card
+}
+
+/// The record of a run's admission.
+fn tenant_of<'a>(slice: &SliceStatus, tenants: &'a [Tenant]) -> Option<&'a Tenant> {
+    let user = slice.user?;
+    let record = run_dir::private_folder(&slice.file)?.join(run_dir::TENANT);
+    let record = fs::read_link(record).ok()?;
+    let mut tenants = tenants.iter();
+    tenants.find(|tenant| tenant.file == record && tenant.uid == user.0)
 }
 
 /// Fills in the memory of a GPU that shares the host's memory: total, used and left to give, from the
@@ -100,11 +122,11 @@ fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
     card.used = Some(host.total.minus(host.available).get());
     let promises = slices.iter().filter_map(|slice| slice.promise.as_ref());
     let known = promises.filter_map(|promise| promise.host_left).min();
-    card.left_to_give = known.or_else(|| {
-        let reserve = host_reserve::default_reserve(host.total);
-        let neighbours = Promises::of(state.as_deref()).standing_now();
-        Some(Room::on(&host, reserve, neighbours).left().get())
-    });
+    // A slice may have asked for a smaller reserve than the next one has.
+    let reserve = host_reserve::default_reserve(host.total);
+    let neighbours = Promises::of(state.as_deref()).standing_now();
+    let left = Room::on(&host, reserve, neighbours).left().get();
+    card.left_to_give = Some(known.map_or(left, |known| known.min(left)));
 }
 
 fn sum(parts: impl Iterator<Item = u64>) -> u64 {

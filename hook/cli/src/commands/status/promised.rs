@@ -36,11 +36,13 @@ impl Promised {
     /// Returns the promise of a slice; None if it has none.
     pub(super) fn of(&self, slice: &Slice, file: PathBuf, user: User) -> Option<PromiseStatus> {
         let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
-        let folder = self.folder(file.parent()?, user)?;
+        let meminfo = run_dir::hosts_meminfo(slice);
+        // A simulated machine has no containers.
+        let simulated = meminfo.is_some();
+        let folder = self.folder(file.parent()?, user, simulated)?;
         let (budget, unused) = *folder.held.get(id)?;
         // The slice file has the name of the start. A resize has renamed the promise.
         let name = promises::file_name(budget, id)?;
-        let meminfo = run_dir::hosts_meminfo(slice);
         let meminfo = meminfo.unwrap_or_else(|| host_memory::MEMINFO.into());
         // Another user's slice file may name any file as its meminfo, even a pipe without a writer.
         let is_known = user == User::own() || meminfo == Path::new(host_memory::MEMINFO);
@@ -71,10 +73,10 @@ impl Promised {
         })
     }
 
-    fn folder(&self, path: &Path, user: User) -> Option<Rc<Folder>> {
+    fn folder(&self, path: &Path, user: User, simulated: bool) -> Option<Rc<Folder>> {
         let known = self.folders.borrow().get(path).cloned();
         known.unwrap_or_else(|| {
-            let folder = read(path, user).map(Rc::new);
+            let folder = read(path, user, simulated).map(Rc::new);
             let mut folders = self.folders.borrow_mut();
             folders.insert(path.to_owned(), folder.clone());
             folder
@@ -82,9 +84,10 @@ impl Promised {
     }
 }
 
-fn read(path: &Path, user: User) -> Option<Folder> {
+fn read(path: &Path, user: User, simulated: bool) -> Option<Folder> {
     let neighbours = match user == User::own() {
-        true => Promises::in_folder(path).standing(),
+        // As admission counts them, with those of containers.
+        true => Promises::beside(&path.join("own"), simulated).standing(),
         // Another user's promises are only read, because only their owner may remove them.
         false => {
             let held = promises::read_folder(path).ok()?;

@@ -273,6 +273,15 @@ fn runs_on_different_cards_of_one_machine_do_not_meet() {
     let memory = &["--memory=100GiB"][..];
     let (first, _) = start(on(memory, Some("0")).stdin(Stdio::piped()));
     let (second, _) = start(on(memory, Some("1")).stdin(Stdio::piped()));
+    let mut status = HERE.gpuslice();
+    let (out, _, _) = told(machine.home.of(&mut status).args(["status", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let cards = status["cards"].as_array().unwrap();
+    assert_eq!(cards.len(), 2, "{out}");
+    for card in cards {
+        let left = card["total"].as_u64().unwrap() - (100 << 30);
+        assert_eq!(card["left_to_give"], left, "{card}");
+    }
     for (options, visible) in [
         (memory, Some("1")),
         (memory, None),
