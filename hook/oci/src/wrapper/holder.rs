@@ -1,5 +1,5 @@
-//! Finds the runtime that holds a container. It may not be the one that creates containers now: a
-//! package has installed runc on a host of crun, or the list of runtimes was changed.
+//! Finds the runtime that holds a container. It may not be the runtime that creates containers now: a
+//! package may have installed runc on a host of crun, or the list of runtimes was changed.
 //! Touches: the folders in which runc and crun keep their containers (reads).
 
 use crate::wrapper::arguments::RuntimeCall;
@@ -24,15 +24,16 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// The runtime that holds this call's container, if it is not `found`, which was found for the call.
-/// `names`: the runtimes to try in turn; `executable`: this program.
+/// The runtime that holds this call's container, if it is another one than `found`, the first of the
+/// runtimes that exists. `names`: the runtimes to try in turn; `executable`: this program.
 pub(super) fn of(
     call: &RuntimeCall,
     executable: &Path,
     found: &Path,
     names: &[String],
 ) -> Option<PathBuf> {
-    // Neither a container to create nor a runtime of another name is known to runc or crun alone.
+    // The folder of a runtime of another name is not known. No runtime holds a container that is yet to
+    // be created.
     let own = KINDS.iter().find(|kind| kind.is(found))?;
     if call.bundle.is_some() || own.holds_one(call) {
         return None;

@@ -37,7 +37,7 @@ impl Promised {
     pub(super) fn of(&self, slice: &Slice, file: PathBuf, user: User) -> Option<PromiseStatus> {
         let (_, id) = file.file_name()?.to_str()?.split_once('.')?;
         let meminfo = run_dir::hosts_meminfo(slice);
-        // A simulated machine has no containers.
+        // Only a slice on a simulated machine names a meminfo of its own, and no containers run there.
         let simulated = meminfo.is_some();
         let folder = self.folder(file.parent()?, user, simulated)?;
         let (budget, unused) = *folder.held.get(id)?;
