@@ -1,4 +1,4 @@
-//! Queries the driver for the inventory, in a child process that may hang or crash.
+//! Queries the driver for the inventory, in a child process that may hang or crash, and dies with us.
 //! Touches: one child process, without the preload and without variables that hide devices;
 //! standard error, if the driver is slow.
 //! Law: every wait is announced to the user and has an end.

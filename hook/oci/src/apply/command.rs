@@ -1,5 +1,5 @@
 //! Runs `gpuslice` on the host for queries of the driver, which a static hook cannot make.
-//! Touches: a child process, with nothing in its environment.
+//! Touches: a child process, with nothing in its environment, which dies with this one.
 //! Law: a container's start never waits for a driver without a time limit.
 
 use anyhow::{Context, bail};
