@@ -5,7 +5,7 @@
 use super::checks::ContainerSeen;
 use super::membership::RunSeen;
 use crate::commands::status::process::{Processes, cgroup, variable};
-use crate::commands::status::users::{self, User};
+use crate::commands::status::users::{self, User, with_rights_of};
 use crate::runs::registry::{self, Entry, Remains};
 use crate::runs::run_dir;
 use crate::runs::watcher;
@@ -47,7 +47,7 @@ pub(super) fn runs() -> Vec<RunSeen> {
     let others = others.into_iter().flat_map(|(user, folder)| {
         let links = fs::read_dir(folder).into_iter().flatten().flatten();
         let entries = links.filter_map(|link| Entry::read(link.path()));
-        // Another user's link may lead anywhere, so its target is not opened. It is removed when the
+        // Another user's link may lead anywhere, so root's rights do not open its target. It is removed when the
         // run has ended.
         let entries = entries.filter(|entry| fs::symlink_metadata(&entry.file).is_ok());
         let entries: Vec<Entry> = entries.collect();
@@ -57,7 +57,7 @@ pub(super) fn runs() -> Vec<RunSeen> {
 }
 
 fn run_of(user: User, entry: Entry) -> RunSeen {
-    let command = users::command_of(&entry);
+    let command = with_rights_of(user, || users::command_of(&entry));
     let pid = command.and_then(|pid| u32::try_from(pid).ok());
     let folder = run_dir::private_folder(&entry.file);
     let is_printed = folder.is_some_and(|it| it.join(run_dir::PRINTED).exists());

@@ -1,10 +1,12 @@
 //! Computes for each GPU how much of it slices hold, what else holds it, and what is left to give.
-//! Touches: the records of admission; on unified memory the host's meminfo and promises.
-//! Law: memory that slices may hold is not left to give, whether they use it or not, and neither is
-//! memory in use outside slices.
+//! Touches: the records of admission, and the links of runs to them; on unified memory the host's meminfo
+//! and promises.
+//! Law: memory that slices were admitted for is not left to give, whether they use it or not, and neither
+//! is memory in use outside slices.
 
 use super::driver::{Card, Drivers, Machine};
 use super::model::{CardStatus, DeviceStatus, SliceStatus};
+use super::users::with_rights_of;
 use crate::runs::admission::Room;
 use crate::runs::host_memory;
 use crate::runs::promise::Promises;
@@ -102,7 +104,7 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
 fn tenant_of<'a>(slice: &SliceStatus, tenants: &'a [Tenant]) -> Option<&'a Tenant> {
     let user = slice.user?;
     let record = run_dir::private_folder(&slice.file)?.join(run_dir::TENANT);
-    let record = fs::read_link(record).ok()?;
+    let record = with_rights_of(user, || fs::read_link(record)).ok()?;
     let mut tenants = tenants.iter();
     tenants.find(|tenant| tenant.file == record && tenant.uid == user.0)
 }
