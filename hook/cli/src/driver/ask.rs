@@ -124,7 +124,7 @@ pub(crate) fn child<T: DeserializeOwned>(
     answer(command(arguments, vars), why, BOUNDS, &tell)
 }
 
-/// Like [`child`], for an optional answer. It shows no messages, and `patience` limits the wait.
+/// Like [`child()`], for an optional answer. It shows no messages, and `patience` limits the wait.
 ///
 /// # Errors
 /// When there is no answer in that time.
