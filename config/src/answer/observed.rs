@@ -58,6 +58,7 @@ mod tests {
             headroom: None,
             integrated: Some(true),
             driver_limit: None,
+            driver_backstop: false,
         };
         slice.list(device).unwrap();
         (slice, uuid)

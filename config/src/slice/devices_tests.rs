@@ -10,6 +10,7 @@ fn listed(uuid: &str, memory: Option<Bytes>) -> ListedDevice {
         headroom: None,
         integrated: None,
         driver_limit: None,
+        driver_backstop: false,
     }
 }
 

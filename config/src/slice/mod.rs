@@ -103,6 +103,9 @@ pub struct ListedDevice {
     pub integrated: Option<bool>,
     /// How the driver holds this limit for the cgroup [`Slice::driver_cgroup`]; None: it does not.
     pub driver_limit: Option<DriverLimit>,
+    /// Whether the driver limits that cgroup to this limit although the library enforces it: several
+    /// cgroups share the slice.
+    pub driver_backstop: bool,
 }
 
 /// A parsed slice file.
@@ -145,8 +148,8 @@ pub struct Slice {
     /// The folder of the memory cgroup that contains only this slice. None means `/sys/fs/cgroup`
     /// for a mounted slice; any other slice counts its processes.
     pub cgroup: Option<Text<256>>,
-    /// The cgroup for which the driver enforces the limits of the devices with a `driver_limit`: its
-    /// path in `/proc/PID/cgroup`. Elsewhere the library holds them.
+    /// The cgroup for which the driver enforces the limits of the devices with a `driver_limit` or a
+    /// `driver_backstop`: its path in `/proc/PID/cgroup`. Elsewhere the library holds them.
     pub driver_cgroup: Option<Text<256>>,
     /// The host memory that is not charged to the slice; None takes the default.
     pub host_allowance: Option<Bytes>,
@@ -225,10 +228,15 @@ impl Slice {
 
     /// Records how the driver enforces the limit of a listed device.
     pub fn set_driver_limit(&mut self, uuid: DeviceUuid, limit: Option<DriverLimit>) {
-        let mut listed = self.devices.iter_mut().flatten();
-        if let Some(listed) = listed.find(|listed| listed.uuid == uuid) {
+        if let Some(listed) = self.listed_mut(uuid) {
             listed.driver_limit = limit;
         }
+    }
+
+    /// A listed device, to be changed.
+    pub fn listed_mut(&mut self, uuid: DeviceUuid) -> Option<&mut ListedDevice> {
+        let mut listed = self.devices.iter_mut().flatten();
+        listed.find(|listed| listed.uuid == uuid)
     }
 
     /// Sets the limit of a device that the slice limits.
@@ -236,8 +244,7 @@ impl Slice {
         let Some(budget) = self.device(uuid) else {
             return;
         };
-        let mut listed = self.devices.iter_mut().flatten();
-        if let Some(listed) = listed.find(|listed| listed.uuid == uuid) {
+        if let Some(listed) = self.listed_mut(uuid) {
             listed.memory = Some(limit);
             return;
         }
@@ -249,6 +256,7 @@ impl Slice {
                 headroom: None,
                 integrated: budget.integrated,
                 driver_limit: None,
+                driver_backstop: false,
             });
         }
     }

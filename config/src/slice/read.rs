@@ -197,6 +197,7 @@ keys! {
     "headroom" => 2,
     "integrated" => 3,
     "driver_limit" => 4,
+    "driver_backstop" => 5,
 }
 
 keys! {
@@ -294,8 +295,7 @@ fn read_devices(reader: &mut Reader<'_>, slice: &mut Slice) -> Result<(), SliceF
 
 fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
     let (mut uuid, mut memory, mut headroom, mut integrated) = (None, None, None, None);
-    let mut driver_limit = None;
-    let (mut seen, mut first) = (Seen(0), true);
+    let (mut driver_limit, mut driver_backstop, mut seen, mut first) = (None, false, Seen(0), true);
     reader.object()?;
     while let Some(key) = reader.key(&mut first)? {
         seen.once(device_key(key), key)?;
@@ -312,6 +312,7 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
                 let word = reader.string()?;
                 driver_limit = Some(one_of(word, "dmem, misc", DriverLimit::from_word)?);
             }
+            "driver_backstop" => driver_backstop = reader.boolean()?,
             _ => return Err(SliceFault::UnknownKey(Text::new(key))),
         }
     }
@@ -321,6 +322,7 @@ fn read_device(reader: &mut Reader<'_>) -> Result<ListedDevice, SliceFault> {
         headroom,
         integrated,
         driver_limit,
+        driver_backstop,
     })
 }
 

@@ -212,7 +212,7 @@ prop_compose! {
     fn any_listed()(
         bytes in any::<[u8; 16]>(), mig in any::<bool>(), memory in 2u64..,
         headroom in proptest::option::of(0u64..2), integrated in proptest::option::of(any::<bool>()),
-        driver in proptest::option::of(any::<bool>()),
+        driver in proptest::option::of(any::<bool>()), driver_backstop in any::<bool>(),
     ) -> ListedDevice {
         let kind = if mig { crate::words::device::DeviceKind::Mig } else { crate::words::device::DeviceKind::Gpu };
         ListedDevice {
@@ -221,6 +221,7 @@ prop_compose! {
             headroom: headroom.map(Bytes::new),
             integrated,
             driver_limit: driver.map(|dmem| if dmem { DriverLimit::Dmem } else { DriverLimit::Misc }),
+            driver_backstop,
         }
     }
 }

@@ -84,6 +84,8 @@ struct Device {
     integrated: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     driver_limit: Option<&'static str>,
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    driver_backstop: bool,
 }
 
 impl Slice {
@@ -160,6 +162,7 @@ impl Slice {
                     headroom: listed.headroom.map(|amount| amount.get()),
                     integrated: listed.integrated,
                     driver_limit: listed.driver_limit.map(DriverLimit::word),
+                    driver_backstop: listed.driver_backstop,
                 })
                 .collect(),
         }

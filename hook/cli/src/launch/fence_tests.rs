@@ -43,6 +43,7 @@ fn slice(uuids: &[&str]) -> Slice {
             headroom: None,
             integrated: None,
             driver_limit: None,
+            driver_backstop: false,
         };
         slice.list(listed).unwrap();
     }

@@ -180,7 +180,10 @@ impl Plan {
             slice.driver_cgroup = None;
             let listed: Vec<_> = slice.devices().map(|listed| listed.uuid).collect();
             for uuid in listed {
-                slice.set_driver_limit(uuid, None);
+                if let Some(listed) = slice.listed_mut(uuid) {
+                    listed.driver_limit = None;
+                    listed.driver_backstop = false;
+                }
             }
             if slice.name.as_str().is_empty() {
                 slice.name = Text::new(&facts.own_name);

@@ -82,6 +82,7 @@ fn slice(memory: Option<Bytes>, devices: &[(&str, Bytes, bool)]) -> Slice {
             headroom: None,
             integrated: Some(*integrated),
             driver_limit: None,
+            driver_backstop: false,
         };
         slice.list(listed).unwrap();
     }

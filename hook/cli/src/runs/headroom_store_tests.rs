@@ -33,6 +33,7 @@ fn slice(memory: Bytes, headroom: Bytes) -> Slice {
             headroom: Some(headroom),
             integrated: None,
             driver_limit: None,
+            driver_backstop: false,
         })
         .unwrap();
     slice

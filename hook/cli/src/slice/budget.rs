@@ -163,6 +163,7 @@ pub(crate) fn budget(
                 headroom: None,
                 integrated: Some(device.integrated),
                 driver_limit: None,
+                driver_backstop: false,
             })?;
         }
     }
@@ -242,6 +243,7 @@ impl Learned<'_> {
             headroom,
             integrated: Some(target.integrated),
             driver_limit: None,
+            driver_backstop: false,
         }
     }
 }

@@ -63,17 +63,27 @@ fn unable(budget: &DeviceBudget, given: &PlanInput<'_>) -> Option<String> {
 }
 
 impl ContainerPlan {
-    /// Records in the slice file that the driver enforces the limits of these devices for a cgroup. The
-    /// library then counts their memory, and refuses nothing. A cgroup with a path that is too long is not recorded.
-    pub fn is_held_by_driver(&mut self, cgroup: &str, held: &[DeviceUuid], by: DriverLimit) {
-        if cgroup.len() <= LONGEST {
-            self.change_slice(|slice| {
-                slice.driver_cgroup = Some(Text::new(cgroup));
-                for uuid in held {
-                    slice.set_driver_limit(*uuid, Some(by));
-                }
-            });
+    /// Records in the slice file that the driver enforces the limits of these devices for a cgroup.
+    /// Where no other container shares the slice, the library then counts their memory, and refuses
+    /// nothing. A cgroup with a path that is too long is not recorded.
+    pub fn is_limited_by_driver(&mut self, cgroup: &str, held: &[DeviceUuid], by: DriverLimit) {
+        if cgroup.len() > LONGEST {
+            return;
         }
+        let shared = self.shared;
+        self.change_slice(|slice| {
+            slice.driver_cgroup = Some(Text::new(cgroup));
+            for uuid in held {
+                let Some(listed) = slice.listed_mut(*uuid) else {
+                    continue;
+                };
+                match shared {
+                    // The driver limits each container, and the library all of them together.
+                    true => listed.driver_backstop = true,
+                    false => listed.driver_limit = Some(by),
+                }
+            }
+        });
     }
 
     /// Keeps what an earlier stage has recorded in the slice file about the driver's limits.
@@ -81,7 +91,10 @@ impl ContainerPlan {
         self.change_slice(|slice| {
             slice.driver_cgroup = recorded.driver_cgroup;
             for listed in recorded.devices() {
-                slice.set_driver_limit(listed.uuid, listed.driver_limit);
+                if let Some(own) = slice.listed_mut(listed.uuid) {
+                    own.driver_limit = listed.driver_limit;
+                    own.driver_backstop = listed.driver_backstop;
+                }
             }
         });
     }

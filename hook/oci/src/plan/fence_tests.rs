@@ -80,9 +80,9 @@ fn a_slice_file_names_the_cgroup_and_the_way_of_the_driver() {
     let mut plan = case.plan(&[("gpuslice.io/memory", "8GiB")]);
     let uuid = plan.devices[0].uuid;
     let before = plan.files[0].text.clone();
-    plan.is_held_by_driver(&"/x".repeat(128), &[uuid], DriverLimit::Misc);
+    plan.is_limited_by_driver(&"/x".repeat(128), &[uuid], DriverLimit::Misc);
     assert_eq!(plan.files[0].text, before, "the path is too long");
-    plan.is_held_by_driver("/docker/c1", &[uuid], DriverLimit::Dmem);
+    plan.is_limited_by_driver("/docker/c1", &[uuid], DriverLimit::Dmem);
     let slice = slice::parse(plan.files[0].text.as_bytes()).unwrap();
     let cgroup = slice.driver_cgroup.unwrap();
     let listed = slice.devices().next().unwrap().driver_limit;
@@ -93,4 +93,18 @@ fn a_slice_file_names_the_cgroup_and_the_way_of_the_driver() {
     let mut again = case.plan(&[("gpuslice.io/memory", "8GiB")]);
     again.keeps_driver_limits(&slice);
     assert_eq!(again.files[0].text, plan.files[0].text);
+    // Containers that share a slice: the library enforces it.
+    let pod = [
+        POD,
+        &[("gpuslice.io/memory", "8GiB"), ("gpuslice.io/share", "pod")],
+    ]
+    .concat();
+    let mut shared = case.plan(&pod);
+    shared.is_limited_by_driver("/docker/c1", &[uuid], DriverLimit::Dmem);
+    let slice = slice::parse(shared.files[0].text.as_bytes()).unwrap();
+    let listed = slice.devices().next().unwrap();
+    assert_eq!((listed.driver_limit, listed.driver_backstop), (None, true));
+    let mut again = case.plan(&pod);
+    again.keeps_driver_limits(&slice);
+    assert_eq!(again.files[0].text, shared.files[0].text);
 }

@@ -341,6 +341,7 @@ fn slice_file(
             headroom: None,
             integrated: Some(budget.integrated),
             driver_limit: None,
+            driver_backstop: false,
         });
         if let Err(fault) = listed {
             return Err(PlanError::Slice(SliceError { line: 1, fault }));
@@ -384,10 +385,9 @@ fn drops(asked: &SliceRequest, given: &PlanInput<'_>, is_unified: bool) -> Vec<P
 /// The requested page-cache mode, or else the policy's. The page cache takes memory from a GPU only
 /// where it shares the host's memory.
 fn page_cache(asked: &SliceRequest, policy: &Policy, is_unified: bool) -> PageCache {
-    let unsaid = if is_unified {
-        PageCache::Drop
-    } else {
-        PageCache::Keep
+    let unsaid = match is_unified {
+        true => PageCache::Drop,
+        false => PageCache::Keep,
     };
     asked
         .page_cache

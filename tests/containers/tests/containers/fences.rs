@@ -242,6 +242,7 @@ fn the_driver_holds_a_claim_only_for_one_container() {
             oci.prepare_as(&spec, &config);
             oci.run(name)
         };
+        let mut started = vec!["first".to_owned(), "second".to_owned()];
         start("first").ok();
         let check = Check::run(&oci, "first");
         assert!(check.consistent(), "{fence}: {}", check.json());
@@ -258,10 +259,27 @@ fn the_driver_holds_a_claim_only_for_one_container() {
             }
             _ => {
                 second.ok();
+                // Each container's limit follows, and so does that of a container that joins.
+                for gib in [8, 3] {
+                    host.sh(&format!(
+                        "GPUSLICE_SIM={DMEM} GPUSLICE_SIM_STATE=/run/sim gpuslice resize first {gib}GiB"
+                    ))
+                    .ok();
+                    let joining = format!("joins-{gib}");
+                    start(&joining).ok();
+                    for name in ["first", "second", &joining] {
+                        let limit = kept(&host, &format!("/pods/{name}")).0;
+                        assert_eq!(limit, Some((0, gib * GIB)), "{name}: {gib} GiB");
+                    }
+                    let check = Check::run(&oci, &joining);
+                    assert!(check.consistent(), "{}", check.json());
+                    assert_eq!(check.totals(), [gib * GIB], "{}", check.json());
+                    started.push(joining);
+                }
             }
         }
-        for name in ["first", "second"] {
-            oci.remove(name);
+        for name in started {
+            oci.remove(&name);
         }
         assert_nothing_left(&host);
     }

@@ -1,4 +1,4 @@
-//! The driver's limits of a slice whose limits it holds. They follow the ledger's.
+//! The driver's limits of the cgroups of a slice. They follow the ledger's.
 //! Touches: the driver, in a child; the slice files, by reading them.
 //! Law: the driver is asked under the lock of admission, for which hooks wait 30 seconds. It has
 //! [`CHANGE`] and [`RESTORE`] for all its answers together, and is loaded before the lock is taken.
@@ -10,6 +10,7 @@ use crate::driver::keeper::{Keeper, NotLoadedError};
 use crate::driver::limit_probe::{self, Beside, Limit};
 use crate::slice::file as slice_file;
 use anyhow::anyhow;
+use gpuslice_config::slice::ListedDevice;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::machine::cgroups;
@@ -74,12 +75,13 @@ struct Held {
 }
 
 impl DriverFence {
-    /// Finds the cgroups and the GPUs for which the driver holds the slice's limits. Each container
+    /// Finds the cgroups and the GPUs for which the driver has the slice's limits. Each container
     /// of a pod has a slice file of its own.
     pub(super) fn of(files: &[PathBuf], machine: &Machine, user: User) -> DriverFence {
         let held = |file: &PathBuf| {
             let written = with_rights_of(user, || slice_file::read(file)).ok()?;
-            let listed = written.devices().filter(|it| it.driver_limit.is_some());
+            let is_limited = |it: &&ListedDevice| it.driver_limit.is_some() || it.driver_backstop;
+            let listed = written.devices().filter(is_limited);
             let path = written.driver_cgroup.filter(|_| written.enforce)?;
             Some(Held {
                 cgroup: cgroups::folder(path.as_str())?,
@@ -92,7 +94,7 @@ impl DriverFence {
         }
     }
 
-    /// Waits until the driver is loaded, and keeps it loaded. If it holds none of the slice's limits, it is
+    /// Waits until the driver is loaded, and keeps it loaded. If it has none of the slice's limits, it is
     /// not asked.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Has the driver enforce the limit of a container, where it can.
 //! Touches: the driver, through `apply::driver_limit`; the container's slice file on the host.
-//! Law: the slice file names the driver only after the driver has set the limit. Until then, and
-//! where NVIDIA's toolkit raises it again, the library holds the slice.
+//! Law: the slice file names the driver only after the driver has set the limit. Until then, where
+//! NVIDIA's toolkit raises it again, and where containers share it, the library holds the slice.
 
 use super::Run;
 use crate::apply::driver_limit::{self, Held};
@@ -33,8 +33,13 @@ impl Run<'_> {
             return Ok(());
         }
         let given = self.given;
-        let budgets = &self.plan.devices;
-        let held = driver_limit::set(state.pid, budgets, self.devices, self.policy, &given.paths);
+        let held = driver_limit::set(
+            state.pid,
+            &self.limits,
+            self.devices,
+            self.policy,
+            &given.paths,
+        );
         let raised = raised(&self.plan, spec);
         if self.plan.fence == Fence::Driver {
             self.is_held(&held, raised.as_deref())?;
@@ -42,11 +47,9 @@ impl Run<'_> {
         let is_raised = raised.is_some();
         self.report.lines.extend(held.lines);
         self.report.logged.extend(raised);
-        // Containers that share a slice: the driver limits each of them, and the library all of them
-        // together.
-        if let (Some(cgroup), false, false) = (held.cgroup, is_raised, self.plan.shared) {
+        if let (Some(cgroup), false) = (held.cgroup, is_raised) {
             let by = self.devices.driver_limit.unwrap_or(DriverLimit::Misc);
-            self.plan.is_held_by_driver(&cgroup, &held.devices, by);
+            self.plan.is_limited_by_driver(&cgroup, &held.devices, by);
             let written = self.rewrite_slice();
             written.map_err(|error| self.on.by_host(error))?;
         }

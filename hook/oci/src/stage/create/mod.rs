@@ -25,7 +25,7 @@ use gpuslice_host::machine::process::InitProcess;
 use gpuslice_host::slices::gc;
 use gpuslice_host::slices::host_state;
 use gpuslice_host::slices::liveness::Leaving;
-use gpuslice_host::slices::records::{self, Member, Registry};
+use gpuslice_host::slices::records::{self, DeviceBudget, Member, Registry};
 
 /// The plan that a container would get, and the messages that would be reported. The plan is `None`
 /// where there is nothing to be done. Nothing is changed, and no memory is reserved.
@@ -107,6 +107,7 @@ pub(crate) fn create(
     } = decided;
     let owner = container::owner(state, stage).map_err(|error| on.by_container(error))?;
     let mut run = Run {
+        limits: plan.devices.clone(),
         plan,
         devices: &devices,
         policy: &policy,
@@ -180,6 +181,8 @@ fn undo(paths: &HostPaths, plan: &ContainerPlan) -> anyhow::Result<()> {
 
 struct Run<'a> {
     plan: ContainerPlan,
+    /// The limits in force: the plan's, unless the slice that the container joins was resized.
+    limits: Vec<DeviceBudget>,
     devices: &'a Devices,
     policy: &'a Policy,
     given: &'a Arguments,
@@ -249,6 +252,7 @@ impl Run<'_> {
                 *record
             }
         };
+        self.limits.clone_from(&record.devices);
         given.crash_points.reached("admitted");
         record.containers.push(Member {
             id: plan.container.clone(),

@@ -28,6 +28,7 @@ pub(crate) fn admit(
         ..
     } = decided;
     let mut run = Run {
+        limits: plan.devices.clone(),
         plan,
         devices: &devices,
         policy: &policy,
