@@ -4,8 +4,9 @@
 use super::toml_file::{self, find, list, parse, put, table};
 use anyhow::{Context, bail};
 use gpuslice_host::engine::hook_entry::{self as hooks, Ours};
-use gpuslice_host::engine::json_edit;
+use gpuslice_host::engine::{json_edit, runtimes};
 use gpuslice_host::machine::dialects::Dialects;
+use std::ffi::OsStr;
 use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
@@ -212,13 +213,15 @@ pub(super) fn without_rlimits(spec: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Returns the runtime that the default handler executes; None for runc. gpuslice's handler is made
-/// from the default handler.
+/// Returns the runtime that the default handler executes; None for runc, and for gpuslice-runtime, which
+/// an earlier `runtime configure` has chosen. gpuslice's handler is made from the default handler.
 pub(super) fn binary(text: Option<&str>) -> anyhow::Result<Option<String>> {
     let document = parse(text)?;
     let model = model(&document, plugin(&document)?);
     let binary = model.and_then(|model| model.get("options")?.get("BinaryName")?.as_str());
-    Ok(binary.filter(|it| !it.is_empty()).map(str::to_owned))
+    let is_own = |it: &str| Path::new(it).file_name() == Some(OsStr::new(runtimes::WRAPPER));
+    let other = binary.filter(|it| !it.is_empty() && !is_own(it));
+    Ok(other.map(str::to_owned))
 }
 
 /// Returns the file's text with gpuslice's handler, which passes on the annotations of gpuslice and

@@ -109,6 +109,13 @@ fn containerd_reads_its_file_as_it_is_meant() {
         &file,
         &["--by", "runtime", "--set-as-default"],
     );
+    // Again, now that gpuslice's own handler is the default.
+    let again = engine.configure(
+        "containerd",
+        &file,
+        &["--by", "runtime", "--set-as-default"],
+    );
+    assert!(again.starts_with("nothing to change\n"), "{again}");
     let dumped = dump();
     let runtime = engine.here.folder.join("gpuslice-runtime");
     let ours = handler(&dumped);
