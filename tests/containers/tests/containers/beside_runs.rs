@@ -54,3 +54,32 @@ fn a_run_of_root_before_the_first_container_and_the_reverse() {
         assert_nothing_left(&host);
     }
 }
+
+#[test]
+fn what_status_says_is_left_of_the_hosts_memory_is_what_a_container_gets() {
+    if !ready() {
+        return;
+    }
+    let host = Host::with("gb10");
+    let status = || {
+        let said = host.sh("GPUSLICE_SIM=gb10 gpuslice status --json").ok();
+        let status: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let card = &status["cards"][0];
+        let left = card["left_to_give"].as_u64();
+        left.unwrap_or_else(|| panic!("{status}"))
+    };
+    let by_default = status();
+    host.sh("echo 'reserve = \"24GiB\"' >>/etc/gpuslice/config.toml")
+        .ok();
+    let left = status();
+    assert!(left < by_default, "{left}, {by_default}");
+    let mut oci = Oci::new(&host, "runc", "createRuntime");
+    // The host's available memory changes meanwhile.
+    let mut larger = container("larger");
+    larger = larger.memory(&format!("{}MiB", (left >> 20) + 256));
+    assert!(oci.start(&larger).is_err());
+    let fits = container("fits").memory(&format!("{}MiB", (left >> 20) - 256));
+    let id = oci.start(&fits).expect("it starts");
+    oci.remove(&id);
+    assert_nothing_left(&host);
+}

@@ -1,6 +1,6 @@
 //! Computes for each GPU how much of it slices hold, what else holds it, and what is left to give.
 //! Touches: the records of admission, and the links of runs to them; on unified memory the host's meminfo
-//! and promises.
+//! and promises, and its policy.
 //! Law: memory that slices were admitted for is not left to give, whether they use it or not, and neither
 //! is memory in use outside slices.
 
@@ -16,6 +16,7 @@ use gpuslice_config::slice::host_reserve;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
 use gpuslice_host::base::paths::HostPaths;
+use gpuslice_host::machine::policy;
 use gpuslice_host::slices::tenants::Tenant;
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,6 +29,7 @@ pub(super) fn cards(
     slices: &[SliceStatus],
 ) -> Vec<CardStatus> {
     let mut cards = Vec::new();
+    let reserve = policy::read(places).ok().and_then(|policy| policy.reserve);
     for machine in drivers.machines() {
         let tenants = tenancy::standing(machine.state().as_deref(), places);
         let own: Vec<&SliceStatus> = slices
@@ -35,12 +37,18 @@ pub(super) fn cards(
             .filter(|slice| slice.machine == *machine)
             .collect();
         let facts = drivers.cards(machine).into_iter();
-        cards.extend(facts.map(|facts| card(facts, machine, &tenants, &own)));
+        cards.extend(facts.map(|facts| card(facts, machine, &tenants, &own, reserve)));
     }
     cards
 }
 
-fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStatus]) -> CardStatus {
+fn card(
+    facts: Card,
+    machine: &Machine,
+    tenants: &[Tenant],
+    slices: &[&SliceStatus],
+    reserve: Option<Bytes>,
+) -> CardStatus {
     // Runs that share a ledger are one slice.
     let mut ledgers = BTreeSet::new();
     let counts_once = |slice: &&&SliceStatus| {
@@ -59,8 +67,9 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
         })
         .collect();
     let shares: Vec<&DeviceStatus> = parts.iter().map(|(_, share)| *share).collect();
-    let is_unified = shares.iter().any(|share| share.unified == Some(true));
-    let unified = facts.unified.unwrap_or(is_unified);
+    let of_slices = shares.iter().filter_map(|share| share.unified);
+    let known = facts.unified.or(of_slices.max());
+    let unified = known.unwrap_or_default();
     let mut card = CardStatus {
         in_slices: sum(shares.iter().filter_map(|share| share.used_or_reported())),
         index: facts.index,
@@ -69,10 +78,11 @@ fn card(facts: Card, machine: &Machine, tenants: &[Tenant], slices: &[&SliceStat
         total: facts.total,
         used: facts.used,
         unified,
+        may_be_unified: known != Some(false),
         ..CardStatus::default()
     };
     if unified {
-        on_the_host(&mut card, slices);
+        on_the_host(&mut card, slices, reserve);
     }
     let most = card.total.unwrap_or(u64::MAX);
     let limits = shares.iter().filter_map(|share| share.limit);
@@ -111,7 +121,7 @@ fn tenant_of<'a>(slice: &SliceStatus, tenants: &'a [Tenant]) -> Option<&'a Tenan
 
 /// Fills in the memory of a GPU that shares the host's memory: total, used and left to give, from the
 /// host's meminfo and promises. If meminfo cannot be read, `used` is `None`.
-fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
+fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus], reserve: Option<Bytes>) {
     let state = card.machine.state();
     let meminfo = state.as_ref().map(|state| state.join("meminfo"));
     let meminfo = meminfo.filter(|path| path.exists());
@@ -125,7 +135,7 @@ fn on_the_host(card: &mut CardStatus, slices: &[&SliceStatus]) {
     let promises = slices.iter().filter_map(|slice| slice.promise.as_ref());
     let known = promises.filter_map(|promise| promise.host_left).min();
     // A slice may have asked for a smaller reserve than the next one has.
-    let reserve = host_reserve::default_reserve(host.total);
+    let reserve = reserve.unwrap_or(host_reserve::default_reserve(host.total));
     let neighbours = Promises::of(state.as_deref()).standing_now();
     let left = Room::on(&host, reserve, neighbours).left().get();
     card.left_to_give = Some(known.map_or(left, |known| known.min(left)));

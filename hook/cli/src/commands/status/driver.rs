@@ -161,8 +161,21 @@ pub(super) struct Card {
 pub(crate) struct Drivers {
     silent: BTreeMap<Machine, Silent>,
     answers: BTreeMap<Machine, Vec<DriverCard>>,
-    /// CUDA's answers; None for a machine on which CUDA does not work.
-    inventories: BTreeMap<Machine, Option<Inventory>>,
+    inventories: BTreeMap<Machine, AskedCuda>,
+}
+
+/// CUDA's answer for a machine.
+#[derive(Debug)]
+struct AskedCuda {
+    /// None if CUDA does not work there, or not yet: at boot the driver may still be loading.
+    inventory: Option<Inventory>,
+    at: Instant,
+}
+
+impl AskedCuda {
+    fn is_due(&self) -> bool {
+        self.inventory.is_none() && self.at.elapsed() >= PAUSE
+    }
 }
 
 impl Drivers {
@@ -173,7 +186,8 @@ impl Drivers {
         let machines = machines.into_iter().take(MACHINES);
         let machines = machines.filter(|machine| !self.silent.contains_key(machine));
         let ask = |machine: Machine| {
-            let asks_cuda = !self.inventories.contains_key(&machine);
+            let known = self.inventories.get(&machine);
+            let asks_cuda = known.is_none_or(AskedCuda::is_due);
             AskedMachine {
                 asked: machine.ask(asks_cuda),
                 asks_cuda,
@@ -210,8 +224,12 @@ impl Drivers {
     fn keep(&mut self, machine: Machine, answer: DriverAnswer, asked_cuda: bool) {
         let cards = answer.cards.unwrap_or_default();
         if asked_cuda {
-            self.inventories.insert(machine.clone(), answer.inventory);
-        } else if let Some(Some(known)) = self.inventories.get(&machine) {
+            let asked = AskedCuda {
+                inventory: answer.inventory,
+                at: Instant::now(),
+            };
+            self.inventories.insert(machine.clone(), asked);
+        } else if let Some(known) = self.inventory(&machine) {
             let is_known = |card: &DriverCard| {
                 let mut targets = known.targets();
                 card.divided || targets.any(|target| target.uuid.to_string() == card.uuid)
@@ -234,7 +252,7 @@ impl Drivers {
 
     /// Returns the GPUs of a machine that CUDA reports; None if CUDA does not answer.
     pub(super) fn inventory(&self, machine: &Machine) -> Option<&Inventory> {
-        self.inventories.get(machine)?.as_ref()
+        self.inventories.get(machine)?.inventory.as_ref()
     }
 
     /// Returns the reasons why drivers were given up.
@@ -247,7 +265,7 @@ impl Drivers {
     /// Returns the machines that answered.
     pub(super) fn machines(&self) -> BTreeSet<&Machine> {
         let known = self.inventories.iter();
-        let known = known.filter_map(|(machine, known)| known.as_ref().map(|_| machine));
+        let known = known.filter_map(|(machine, known)| known.inventory.as_ref().map(|_| machine));
         self.answers.keys().chain(known).collect()
     }
 

@@ -219,6 +219,9 @@ pub(crate) struct CardStatus {
     pub(crate) left_to_give: Option<u64>,
     /// Whether it shares the host's memory.
     pub(crate) unified: bool,
+    /// Whether it shares the host's memory, or the driver does not say.
+    #[serde(skip)]
+    pub(crate) may_be_unified: bool,
 }
 
 /// A slice's share of one device.

@@ -126,7 +126,7 @@ impl Survey {
     /// or if the driver does not say.
     pub(crate) fn memory_by_gpus(&self) -> Memory {
         let cards = &self.snapshot.cards;
-        match cards.is_empty() || cards.iter().any(|card| card.unified) {
+        match cards.is_empty() || cards.iter().any(|card| card.may_be_unified) {
             true => Memory::Warn,
             false => Memory::Off,
         }

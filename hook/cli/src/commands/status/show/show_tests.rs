@@ -26,6 +26,7 @@ fn card() -> CardStatus {
         limits_sum: 23 * GIB,
         left_to_give: Some(740_163_584),
         unified: false,
+        may_be_unified: false,
     }
 }
 
@@ -45,6 +46,7 @@ fn spark() -> CardStatus {
         limits_sum: 40 * GIB,
         left_to_give: Some(60 * GIB),
         unified: true,
+        may_be_unified: true,
     }
 }
 
