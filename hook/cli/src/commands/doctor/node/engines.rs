@@ -1,7 +1,7 @@
 //! Checks whether the container engines of the host run the hook.
 //! Touches: everything `engines::effective` touches.
 
-use crate::base::hook_entry::HOOK;
+use super::has_hook;
 use crate::commands::doctor::codes::Code;
 use crate::commands::doctor::finding::Finding;
 use crate::commands::engines::effective::{FaultKind, faults};
@@ -9,8 +9,8 @@ use gpuslice_host::base::paths::HostPaths;
 
 /// Adds the findings about engines.
 pub(super) fn check(places: &HostPaths, found: &mut Vec<Finding>) {
-    // Without the hook, this host gives no slices to containers, and no engine should.
-    let has_hook = places.root().join("usr/bin").join(HOOK).exists();
+    // Without the hook, no engine should be configured.
+    let has_hook = has_hook(places);
     for fault in faults(places.root()) {
         let code = match fault.kind {
             FaultKind::NotConfigured if !has_hook => continue,

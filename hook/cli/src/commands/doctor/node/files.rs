@@ -1,7 +1,7 @@
 //! Checks the files of the host: the policy, the list of GPUs, the records of containers.
 //! Touches: these files, by reading them; the driver, in a child.
 
-use super::is_here;
+use super::{has_hook, is_here};
 use crate::commands::devices::stale;
 use crate::commands::doctor::checks::Gpus;
 use crate::commands::doctor::codes::Code;
@@ -58,12 +58,8 @@ fn records(places: &HostPaths) -> Option<Finding> {
 }
 
 fn list(places: &HostPaths) -> Option<Finding> {
-    let hook = places
-        .root()
-        .join("usr/bin")
-        .join(crate::base::hook_entry::HOOK);
     match devices::read(places) {
-        Ok(None) => hook.exists().then(|| {
+        Ok(None) => has_hook(places).then(|| {
             let sentence = format!(
                 "{} does not exist: the first container waits until the hook has made it",
                 places.devices().display()

@@ -9,6 +9,7 @@ mod host;
 
 use super::checks::Gpus;
 use super::finding::Finding;
+use crate::base::hook_entry::{self, HOOK};
 use gpuslice_host::base::paths::HostPaths;
 use std::path::Path;
 
@@ -24,6 +25,13 @@ pub(super) fn findings(
     engines::check(places, &mut found);
     daemons::check(places, &mut found);
     found
+}
+
+/// Checks whether the hook is installed: where packages install it, or beside this command. Without the
+/// hook, this host gives no slices to containers.
+fn has_hook(places: &HostPaths) -> bool {
+    let packaged = places.root().join("usr/bin").join(HOOK).exists();
+    packaged || (is_here(places) && hook_entry::find(None, HOOK).is_ok())
 }
 
 /// Checks whether the host is this machine, and not one below another root.
