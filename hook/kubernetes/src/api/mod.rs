@@ -60,6 +60,16 @@ impl ApiError {
         }
     }
 
+    /// Whether the object is gone, or another one has its name now.
+    #[must_use]
+    pub fn is_of_no_object(&self) -> bool {
+        match self {
+            ApiError::Refused { code: 404, .. } => true,
+            ApiError::Refused { code, message, .. } => *code == 409 && is_by_uid(message),
+            ApiError::Unreachable(_) | ApiError::TimedOut => false,
+        }
+    }
+
     /// Whether the API server decided, and will decide alike when asked again. 401 and 429 are not
     /// such: a token is replaced, and a server is relieved.
     #[must_use]
@@ -78,6 +88,12 @@ impl ApiError {
             ApiError::Refused { code, message, .. } => *code == 403 && is_by_role(message),
         }
     }
+}
+
+/// Whether a message of status 409 is about the object's uid. Other conflicts pass: the object was
+/// changed meanwhile.
+fn is_by_uid(message: &str) -> bool {
+    message.contains("UID in precondition") || message.contains("uid mismatch")
 }
 
 /// Whether a message of status 403 is about a role: `events is forbidden: User "x" cannot create

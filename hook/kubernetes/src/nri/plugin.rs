@@ -59,6 +59,8 @@ impl Plugin {
         match request.method.as_str() {
             "Configure" => {
                 let engine: ConfigureRequest = decode(request)?;
+                // The connection to an engine that went away may have ended in the middle of its list.
+                self.seen = <(Vec<_>, Vec<_>)>::default();
                 let name = format!("{} {}", engine.runtime_name, engine.runtime_version);
                 let answer = ConfigureResponse {
                     events: CREATE_CONTAINER,

@@ -213,7 +213,7 @@ impl Statuses {
                 known.at = Some(now);
             }
             // The claim is gone, or another one has its name now.
-            Err(error) if matches!(error.code(), Some(404 | 409)) => known.is_given_up = true,
+            Err(error) if error.is_of_no_object() => known.is_given_up = true,
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
                 log::line(&format!("claim {namespace}/{name}: no status: {error}"));
                 known.is_given_up = true;

@@ -89,8 +89,13 @@ fn status(kept: &mut Kept, asked: &Asked, target: &Target<'_>, body: &Value) -> 
         return refusal(
             409,
             "Conflict",
-            "the uid in the precondition is another one",
+            "Precondition failed: UID in precondition: a, UID in object meta: b",
         );
+    }
+    if kept.conflicts > 0 {
+        kept.conflicts -= 1;
+        let what = "Operation cannot be fulfilled: the object has been modified";
+        return refusal(409, "Conflict", what);
     }
     let devices = body["status"]["devices"].as_array().unwrap();
     let applied = json!({

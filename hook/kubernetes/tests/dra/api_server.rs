@@ -42,7 +42,7 @@ pub struct Kept {
     pub forbids_reports: bool,
     /// An admission policy denies all reports in this namespace.
     pub denies: Option<String>,
-    /// The next writes find that others have changed the slice.
+    /// The next writes find that others have changed the object.
     pub conflicts: u32,
     /// Before the next replacement the slice is deleted.
     pub deletes_before_replacement: bool,

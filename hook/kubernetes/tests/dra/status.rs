@@ -173,6 +173,16 @@ fn the_entries_of_other_drivers_and_of_another_claim_stay() {
 }
 
 #[test]
+fn a_status_is_written_again_if_others_have_changed_the_claim_meanwhile() {
+    let node = prepared();
+    node.api.kept().conflicts = 1;
+    let running = Running::start(&node, &slice(), None);
+    running.takes(Bytes::gib(7));
+    until(&node, &data("7Gi", "7Gi", 0));
+    assert_eq!(node.api.kept().conflicts, 0);
+}
+
+#[test]
 fn a_missing_permission_is_one_line_and_claims_are_prepared() {
     let mut node = Node::new();
     node.api.kept().forbids_reports = true;
