@@ -3,25 +3,26 @@
 Touches: its arguments."""
 
 import celpy
-from celpy.celtypes import BoolType, IntType, MapType, StringType
+from celpy.celtypes import BoolType, DoubleType, MapType, StringType
 
-UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "m": 1e-3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def quantity(text):
-    """A Kubernetes quantity, as a whole number."""
+    """A Kubernetes quantity."""
     suffix = next((unit for unit in UNITS if str(text).endswith(unit)), "")
-    return IntType(float(str(text).removesuffix(suffix)) * UNITS.get(suffix, 1))
+    return DoubleType(float(str(text).removesuffix(suffix)) * UNITS.get(suffix, 1))
 
 
 # The functions that the API server has and CEL itself has not.
 FUNCTIONS = {
     "quantity": quantity,
-    "asInteger": lambda amount: amount,
+    # Its asInteger() fails for many amounts that are whole numbers, such as 1.5Gi and 100Ti.
+    "asApproximateFloat": lambda amount: amount,
     "lowerAscii": lambda text: StringType(text.lower()),
     "isGreaterThan": lambda amount, other: BoolType(amount > other),
     "isLessThan": lambda amount, other: BoolType(amount < other),
-    "sum": lambda numbers: IntType(sum(numbers)),
+    "sum": lambda numbers: DoubleType(sum(numbers)),
     "max": lambda numbers: max(numbers),
 }
 
@@ -307,6 +308,7 @@ class Policies:
             return {"request": request("CREATE", namespace=namespace), "new": new, "params": data}
 
         none = {"metadata": {"name": "limits"}}
+        half = none | {"data": {"students": "1.5Gi"}}
         refused = self.expect(
             spec,
             [
@@ -338,6 +340,11 @@ class Policies:
                 (create(claim(exactly("255Mi"))), [vague]),
                 (create(claim(*[exactly("256Mi")] * 32)), []),
                 (create(claim(*[exactly("257Mi")] * 32)), [much("students", "8Gi")]),
+                # A part of a unit, and 1.3Gi as the API server stores it.
+                (create(claim(exactly("1.5Gi")), data=half), []),
+                (create(claim(exactly("1537Mi")), data=half), [much("students", "1.5Gi")]),
+                (create(claim(exactly("1395864371200m", count=6))), []),
+                (create(claim(exactly("1395864371200m", count=7))), [much("students", "8Gi")]),
             ],
         )
         assert {vague, much("students", "8Gi")} <= refused, refused
