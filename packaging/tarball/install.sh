@@ -65,7 +65,7 @@ leave() { # stops gpuslice's own units, and names what still uses it
         /var/snap/microk8s/current/args/*.toml /var/snap/microk8s/current/args/*.json; do
         if [ -f "$file" ] && grep -q "$prefix/bin/gpuslice" "$file"; then
             echo "gpuslice: $file still names gpuslice. Its engine will fail to start containers:" >&2
-            echo "gpuslice: remove the lines that name it (after a reinstallation: gpuslice runtime configure --remove)" >&2
+            echo "gpuslice: remove the lines that name it (after a reinstallation: gpuslice runtime configure --runtime ENGINE --remove)" >&2
         fi
     done
     for record in /run/gpuslice/slices/*.json /run/gpuslice/tenants/run.*; do
@@ -107,6 +107,13 @@ is_for_root() {
     esac
 }
 
+is_beside=
+is_of_another() { # NAME: whether another installation has this unit, or these rules for temporary files
+    etc=/etc/${1#/usr/lib/}
+    if grep -qxF "$etc" "$list" 2>/dev/null; then return 1; fi
+    [ -e "$root$1" ] || [ -e "$root/usr/local${1#/usr}" ] || { [ -e "$root$etc" ] && ! grep -qxF "$etc" "$names"; }
+}
+
 names=$(mktemp)
 trap 'rm -f "$names"' EXIT
 put() { # NAME: installs a file of the archive, by renaming, because it may be running
@@ -114,6 +121,13 @@ put() { # NAME: installs a file of the archive, by renaming, because it may be r
     case $1 in
     /etc/*) to=$1 ;;
     *) to=$prefix${1#/usr} ;;
+    esac
+    # systemd reads units and rules for temporary files only below /usr, /usr/local and /etc.
+    case $prefix,$1 in
+    /usr,* | /usr/local,*) ;;
+    *,/usr/lib/systemd/system/* | *,/usr/lib/tmpfiles.d/*)
+        if is_of_another "$1"; then is_beside=yes; else to=/etc/${1#/usr/lib/}; fi
+        ;;
     esac
     if is_for_root "$1" && [ "$(id -u)" != 0 ] && [ -z "$root" ]; then return; fi
     mkdir -p "$root${to%/*}"
@@ -167,6 +181,7 @@ if [ "$(id -u)" = 0 ] && [ -z "$root" ]; then
     if command -v systemd-tmpfiles >/dev/null 2>&1; then systemd-tmpfiles --create gpuslice.conf 2>/dev/null || true; fi
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload || true
-        echo "for containers: systemctl enable --now gpuslice-devices.service gpuslice-gc.timer, then gpuslice runtime configure"
+        [ -z "$is_beside" ] || echo "systemd keeps the units of another installation of gpuslice"
+        echo "for containers: systemctl enable --now gpuslice-devices.service gpuslice-gc.timer, then $prefix/bin/gpuslice runtime configure --runtime ENGINE"
     fi
 fi

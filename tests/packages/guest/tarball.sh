@@ -23,6 +23,19 @@ rm -rf /run/gpuslice # until the next boot
 left=$(files | diff /tmp/before - | grep '^>' || true)
 [ -z "$left" ] || fail "the removal left: $left"
 
+# systemd reads no unit below another prefix.
+./install.sh --prefix /opt/one >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+grep -q 'ExecStart=/opt/one/bin/gpuslice gc' /etc/systemd/system/gpuslice-gc.service || fail "systemd finds no unit"
+[ -e /etc/tmpfiles.d/gpuslice.conf ] || fail "systemd finds no rules for temporary files"
+./install.sh --prefix /opt/two >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+./install.sh --prefix /opt/two --uninstall >/tmp/said || fail "$(cat /tmp/said)"
+./install.sh --prefix /opt/one >/tmp/said 2>&1 || fail "$(cat /tmp/said)"
+grep -q 'ExecStart=/opt/one/bin/gpuslice gc' /etc/systemd/system/gpuslice-gc.service || fail "another installation changed the unit"
+./install.sh --prefix /opt/one --uninstall >/tmp/said || fail "$(cat /tmp/said)"
+rm -rf /etc/gpuslice /run/gpuslice
+left=$(files | diff /tmp/before - | grep '^>' || true)
+[ -z "$left" ] || fail "the removal from other prefixes left: $left"
+
 chown 1000:1000 /home/ann
 if command -v setpriv >/dev/null; then
     user() { setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/home/ann "$@"; }
