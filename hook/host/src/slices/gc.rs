@@ -234,6 +234,11 @@ pub fn collect_all(paths: &HostPaths, unreadable: Unreadable) -> Result<Collecte
             collected.slices.push(slice);
         }
     }
+    for slice in listed(&paths.pages()) {
+        if !is_slice(&slice) {
+            removal::remove_file(&paths.page(&slice))?;
+        }
+    }
     Ok(collected)
 }
 
@@ -251,6 +256,7 @@ pub fn remove_damaged(paths: &HostPaths, damaged: &Damaged) -> Result<(), GcErro
     ) {
         removal::remove_container(paths, slice)?;
         removal::remove_ledger(&paths.ledger(slice))?;
+        removal::remove_file(&paths.page(slice))?;
         removal::remove_promises(paths, slice)?;
     }
     Ok(removal::remove_file(&damaged.path)?)
