@@ -8,7 +8,9 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::drop_behind::block_map::BlockMap;
 use super::drop_behind::helper;
+use super::file_systems::FileSystem;
 use super::hints::{self, hint, hinted, hinted_at, new_hint};
+use super::own_descriptor::{self, OPENING};
 use super::{fork, range_locks};
 use crate::sys::file_calls::{self, Descriptor, Identity, Regular};
 
@@ -21,18 +23,24 @@ pub(super) struct Number(u8);
 
 /// A file in use.
 pub(super) struct ModelFile {
-    state: AtomicU8,
+    pub(super) state: AtomicU8,
     inherited: AtomicU8,
+    /// The [`FileSystem`].
+    file_system: AtomicU8,
+    /// Not 0: a descriptor was opened for writing.
+    writable: AtomicU8,
     /// Not 0: the program locks the file itself, and we do not.
     locked: AtomicU8,
     /// The number of descriptors, mappings and threads that use it.
     users: AtomicU32,
     /// Our own descriptor plus one; 0 for none: a table of zeros takes no room in the library's
     /// file.
-    own: AtomicI32,
+    pub(super) own: AtomicI32,
     dev: AtomicU64,
     ino: AtomicU64,
     size: AtomicU64,
+    /// The time of the last change before this use.
+    changed: AtomicU64,
     /// The number of this use of the entry.
     serial: AtomicU64,
     /// The bytes read since the helper was last called.
@@ -40,20 +48,25 @@ pub(super) struct ModelFile {
     pub(super) block_map: BlockMap,
 }
 
-const FREE: u8 = 0;
-const BUSY: u8 = 1;
+pub(super) const FREE: u8 = 0;
+pub(super) const BUSY: u8 = 1;
 const LIVE: u8 = 2;
+/// The file is no longer in use, but our descriptor cannot be closed yet.
+pub(super) const KEPT: u8 = 3;
 
 static TABLE: [ModelFile; FILES] = [const {
     ModelFile {
         state: AtomicU8::new(FREE),
         inherited: AtomicU8::new(0),
+        file_system: AtomicU8::new(0),
+        writable: AtomicU8::new(0),
         locked: AtomicU8::new(0),
         users: AtomicU32::new(0),
         own: AtomicI32::new(0),
         dev: AtomicU64::new(0),
         ino: AtomicU64::new(0),
         size: AtomicU64::new(0),
+        changed: AtomicU64::new(0),
         serial: AtomicU64::new(0),
         unsaid: AtomicU64::new(0),
         block_map: BlockMap::new(),
@@ -72,6 +85,11 @@ pub(super) fn any() -> bool {
 impl Number {
     pub(super) fn from_raw(raw: u8) -> Option<Number> {
         (raw != 0).then_some(Number(raw))
+    }
+
+    /// The numbers of all entries.
+    pub(super) fn all() -> impl Iterator<Item = Number> {
+        (1..=u8::MAX).map(Number)
     }
 
     pub(super) fn raw(self) -> u8 {
@@ -107,33 +125,22 @@ impl Number {
         let file = self.file();
         helper::wait_for(self);
         file.block_map.clear(file.size());
-        let own = descriptor(file.own.swap(0, Ordering::AcqRel));
-        // The program may have closed ours with all its others, and the number may be another
-        // file's by now.
-        let own = own.filter(|own| file.is(*own));
         // The parent may still be loading a file that a forked child has inherited.
         let inherited = file.inherited.swap(0, Ordering::AcqRel) != 0;
+        let own = file.own();
         if let Some(fd) = own.or(through)
             && !(inherited && fork::parent_lives())
         {
-            range_locks::drop_whole(fd, own.is_some(), file.size());
+            range_locks::drop_whole(file, fd, own.is_some());
         }
-        if let Some(own) = own {
-            file_calls::close(own);
-        }
-        file.state.store(FREE, Ordering::Release);
+        let next = file.close_own(through.is_some());
+        file.state.store(next, Ordering::Release);
         USED.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// The descriptor that a word of the table stands for.
-fn descriptor(plus_one: i32) -> Option<Descriptor> {
-    let number = plus_one.checked_sub(1)?;
-    (number >= 0).then_some(Descriptor(number))
-}
-
 impl ModelFile {
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         Identity {
             dev: self.dev.load(Ordering::Relaxed),
             ino: self.ino.load(Ordering::Relaxed),
@@ -170,44 +177,56 @@ impl ModelFile {
         file_calls::stat(fd).is_some_and(|stat| stat.identity == self.identity())
     }
 
-    /// Our own descriptor of the file, if there is one and it is still open on the file.
-    pub(super) fn own(&self) -> Option<Descriptor> {
-        descriptor(self.own.load(Ordering::Acquire)).filter(|own| self.is(*own))
+    /// The kind of the file's file system.
+    pub(super) fn file_system(&self) -> FileSystem {
+        const KINDS: [FileSystem; 3] = [FileSystem::Local, FileSystem::Fuse, FileSystem::Network];
+        let known = self.file_system.load(Ordering::Relaxed);
+        let kind = KINDS.into_iter().find(|kind| *kind as u8 == known);
+        kind.unwrap_or(FileSystem::Network)
     }
 
-    /// Opens a descriptor of our own if there is none: programs close theirs before they read
-    /// mapped data. The caller must be one of the file's users.
-    pub(super) fn hold(&self, fd: Descriptor) -> bool {
-        if self.own().is_some() {
-            return true;
-        }
-        let Ok(own) = file_calls::open_again(fd) else {
-            return false;
+    /// Records that a descriptor of the program can write to the file.
+    pub(super) fn may_be_written(&self) {
+        self.writable.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the program may have written to the file during this use. The kernel writes such
+    /// pages to the disk before it drops any, and the program would wait for that.
+    pub(super) fn is_written(&self, fd: Descriptor) -> bool {
+        // A network file system may report the time of a change later.
+        let is_changed = || {
+            self.file_system() == FileSystem::Network
+                || file_calls::stat(fd)
+                    .is_none_or(|stat| stat.changed != self.changed.load(Ordering::Relaxed))
         };
-        let own = file_calls::move_up(own);
-        let old = self.own.load(Ordering::Acquire);
-        let mut ours = !descriptor(old).is_some_and(|old| self.is(old));
-        ours = ours
-            && self
-                .own
-                .compare_exchange(
-                    old,
-                    own.0.saturating_add(1),
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok();
-        if !ours {
-            // Another thread has stored its descriptor first.
-            file_calls::close(own);
-        }
-        true
+        self.writable.load(Ordering::Relaxed) != 0 && is_changed()
+    }
+
+    /// Begins a use of an entry that this thread has taken, with one user.
+    fn begin(&self, stat: Regular, file_system: FileSystem) {
+        self.dev.store(stat.identity.dev, Ordering::Relaxed);
+        self.ino.store(stat.identity.ino, Ordering::Relaxed);
+        self.size.store(stat.size, Ordering::Relaxed);
+        self.changed.store(stat.changed, Ordering::Relaxed);
+        self.file_system.store(file_system as u8, Ordering::Relaxed);
+        self.writable.store(0, Ordering::Relaxed);
+        self.inherited.store(0, Ordering::Relaxed);
+        self.locked.store(0, Ordering::Relaxed);
+        self.unsaid.store(0, Ordering::Relaxed);
+        self.serial.fetch_add(1, Ordering::Relaxed);
+        USED.fetch_add(1, Ordering::AcqRel);
+        self.users.store(1, Ordering::Release);
+        self.state.store(LIVE, Ordering::Release);
     }
 }
 
 /// The entry of a file, with one more user; a new entry if there is none yet.
-fn enter(stat: Regular) -> Option<Number> {
+fn enter(stat: Regular, file_system: FileSystem) -> Option<Number> {
     if let Some(number) = find(stat.identity) {
+        return Some(number);
+    }
+    if let Some(number) = own_descriptor::take_kept(stat.identity) {
+        number.file().begin(stat, file_system);
         return Some(number);
     }
     // Two threads that open the same file start at the same place, and so find each other's entry.
@@ -222,17 +241,8 @@ fn enter(stat: Regular) -> Option<Number> {
             .compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Acquire);
         match taken {
             Ok(_) => {
-                file.dev.store(stat.identity.dev, Ordering::Relaxed);
-                file.ino.store(stat.identity.ino, Ordering::Relaxed);
-                file.size.store(stat.size, Ordering::Relaxed);
-                file.inherited.store(0, Ordering::Relaxed);
-                file.locked.store(0, Ordering::Relaxed);
-                file.unsaid.store(0, Ordering::Relaxed);
-                file.serial.fetch_add(1, Ordering::Relaxed);
                 file.own.store(0, Ordering::Relaxed);
-                USED.fetch_add(1, Ordering::AcqRel);
-                file.users.store(1, Ordering::Release);
-                file.state.store(LIVE, Ordering::Release);
+                file.begin(stat, file_system);
                 return Some(number);
             }
             Err(state) => {
@@ -260,7 +270,7 @@ fn find(identity: Identity) -> Option<Number> {
     if !any() {
         return None;
     }
-    (1..=u8::MAX).map(Number).find(|number| {
+    Number::all().find(|number| {
         let file = number.file();
         let same = || file.identity() == identity;
         let live = || file.state.load(Ordering::Acquire) == LIVE;
@@ -277,9 +287,9 @@ fn find(identity: Identity) -> Option<Number> {
 }
 
 /// Records that a descriptor of a model file was opened.
-pub(super) fn opened(fd: Descriptor, stat: Regular) -> Option<Number> {
+pub(super) fn opened(fd: Descriptor, stat: Regular, file_system: FileSystem) -> Option<Number> {
     let hint = new_hint(fd)?;
-    let number = enter(stat)?;
+    let number = enter(stat, file_system)?;
     let old = hint.set(number);
     hints::raise_highest(fd);
     if let Some(old) = old {
@@ -335,8 +345,13 @@ pub(super) fn sweep(number: Number) {
 pub(super) fn inherit() {
     for file in &TABLE {
         match file.state.load(Ordering::Acquire) {
-            LIVE => file.inherited.store(1, Ordering::Release),
-            // A thread of the parent was filling it; it does not exist in this process.
+            LIVE => {
+                file.inherited.store(1, Ordering::Release);
+                // A thread of the parent was opening it; it does not exist in this process.
+                let (set, seen) = (Ordering::AcqRel, Ordering::Relaxed);
+                let _ = file.own.compare_exchange(OPENING, 0, set, seen);
+            }
+            // Another such thread was filling it.
             BUSY => file.state.store(FREE, Ordering::Release),
             _ => {}
         }

@@ -6,11 +6,13 @@
 
 pub(crate) mod drop_behind;
 pub(crate) mod file_names;
+mod file_systems;
 mod files;
 pub(crate) mod fork;
 mod hints;
 pub(crate) mod mappings;
 pub(crate) mod open;
+mod own_descriptor;
 mod queue;
 pub(crate) mod quiesce;
 pub(crate) mod range_locks;

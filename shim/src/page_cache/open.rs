@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use gpuslice_config::slice::{ModelFiles, PageCache};
 
+use super::file_systems::FileSystem;
 use super::quiesce::InFlight;
 use super::{file_names, files, range_locks};
 use crate::log::Piece::{Raw, Str};
@@ -103,16 +104,17 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
     let Some(_in_flight) = InFlight::at_own_files() else {
         return;
     };
-    if !file_calls::reads(fd) {
+    let Some(access) = file_calls::access(fd).filter(|access| access.reads) else {
         return;
-    }
+    };
     let Some(stat) = file_calls::stat(fd) else {
         return;
     };
     if stat.size < models.smallest.get() {
         return;
     }
-    if file_calls::is_memory(fd) {
+    let file_system = FileSystem::numbered(file_calls::file_system(fd));
+    if file_system == FileSystem::Memory {
         let line = [
             Raw(path),
             Str(" is stored in memory (tmpfs or similar) and cannot be evicted"),
@@ -120,7 +122,10 @@ fn model_opened(models: &ModelFiles, path: &[u8], fd: Descriptor) {
         log::say(Level::Info, &line, None);
         return;
     }
-    if let Some(number) = files::opened(fd, stat) {
+    if let Some(number) = files::opened(fd, stat, file_system) {
+        if access.writes {
+            number.file().may_be_written();
+        }
         range_locks::begins(number, fd);
     }
 }

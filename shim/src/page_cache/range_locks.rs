@@ -3,24 +3,34 @@
 //! Law: a process first removes its own lock, then tests for others. Of two that end at the same
 //! time, at least one sees that it is the last.
 
-use super::files::Number;
+use super::file_systems::FileSystem;
+use super::files::{ModelFile, Number};
 use super::open::{drops_behind, shares};
-use crate::sys::file_calls::{self, Descriptor, LOCKS};
+use crate::sys::file_calls::{self, Descriptor};
+use crate::sys::locks::{self, LOCKS};
 
 /// The size of the pieces for which the others' locks are tested.
 const PIECE: u64 = 64 << 20;
+
+impl ModelFile {
+    /// Whether range locks on the file show what other processes need. Never on a network: each
+    /// lock would wait for a lock manager, and NFS drops a file's pages when a lock is set.
+    fn is_shared(&self) -> bool {
+        shares() && self.file_system() != FileSystem::Network
+    }
+}
 
 /// Locks a model file that was opened: all of it is needed. Drops meanwhile go through a descriptor
 /// of our own.
 pub(super) fn begins(number: Number, fd: Descriptor) {
     let file = number.file();
-    if (shares() || drops_behind())
+    if (file.is_shared() || drops_behind())
         && file.hold(fd)
-        && shares()
+        && file.is_shared()
         && !file.gives_way()
         && let Some(own) = file.own()
     {
-        file_calls::need(own, 0, file.size(), true);
+        locks::need(own, 0, file.size(), true);
     }
 }
 
@@ -29,29 +39,31 @@ pub(super) fn begins(number: Number, fd: Descriptor) {
 pub(super) fn gives_way(number: Number) {
     let file = number.file();
     file.give_way();
-    if let Some(own) = file.own() {
-        file_calls::need(own, 0, file.size(), false);
+    if file.is_shared()
+        && let Some(own) = file.own()
+    {
+        locks::need(own, 0, file.size(), false);
     }
 }
 
 /// Gives up a range that this process no longer needs. Returns whether no other process needs it.
-pub(super) fn is_unneeded(fd: Descriptor, start: u64, end: u64) -> bool {
-    if !shares() {
+pub(super) fn is_unneeded(file: &ModelFile, fd: Descriptor, start: u64, end: u64) -> bool {
+    if !file.is_shared() {
         return true;
     }
     let length = end.saturating_sub(start);
-    file_calls::need(fd, start, length, false);
-    !file_calls::is_locked(fd, LOCKS.saturating_add(start), length)
+    locks::need(fd, start, length, false);
+    !locks::is_locked(fd, LOCKS.saturating_add(start), length)
 }
 
 /// Drops a range that this process no longer needs, except where another process needs it.
-pub(super) fn drop_range(fd: Descriptor, start: u64, end: u64) {
+pub(super) fn drop_range(file: &ModelFile, fd: Descriptor, start: u64, end: u64) {
     let length = end.saturating_sub(start);
-    if !shares() {
+    if !file.is_shared() {
         file_calls::drop_pages(fd, start, length);
         return;
     }
-    file_calls::need(fd, start, length, false);
+    locks::need(fd, start, length, false);
     drop_unneeded(fd, start, end);
 }
 
@@ -60,24 +72,26 @@ fn drop_unneeded(fd: Descriptor, start: u64, end: u64) {
     while at < end {
         let next = at.saturating_add(PIECE).min(end);
         let length = next.saturating_sub(at);
-        if !file_calls::is_locked(fd, LOCKS.saturating_add(at), length) {
+        if !locks::is_locked(fd, LOCKS.saturating_add(at), length) {
             file_calls::drop_pages(fd, at, length);
         }
         at = next;
     }
 }
 
-/// Drops a whole file that this process no longer uses, except where another process needs it.
-/// `ours`: whether the descriptor is the library's own.
-pub(super) fn drop_whole(fd: Descriptor, ours: bool, size: u64) {
-    if shares() {
-        if ours {
-            file_calls::need(fd, 0, size, false);
-        }
-        if file_calls::is_locked(fd, LOCKS, size) {
-            drop_unneeded(fd, 0, size);
-            return;
-        }
+/// Drops a whole file that this process no longer uses, except where another process needs it, and
+/// unless the program has written to it. `ours`: whether the descriptor is the library's own.
+pub(super) fn drop_whole(file: &ModelFile, fd: Descriptor, ours: bool) {
+    let is_shared = file.is_shared();
+    if is_shared && ours {
+        locks::need(fd, 0, file.size(), false);
+    }
+    if file.is_written(fd) {
+        return;
+    }
+    if is_shared && locks::is_locked(fd, LOCKS, file.size()) {
+        drop_unneeded(fd, 0, file.size());
+        return;
     }
     // Up to the end: the file may have grown.
     file_calls::drop_pages(fd, 0, 0);

@@ -76,7 +76,10 @@ impl File {
     }
 
     /// Reads the next entries of a folder, as `linux_dirent64`s; empty at its end.
-    pub(crate) fn list<'a>(&self, buffer: &'a mut Listing) -> Result<&'a [u8], Errno> {
+    pub(crate) fn list<'a, const N: usize>(
+        &self,
+        buffer: &'a mut Listing<N>,
+    ) -> Result<&'a [u8], Errno> {
         let (place, length) = (buffer.0.as_mut_ptr() as usize, buffer.0.len());
         // SAFETY: the kernel writes at most `length` bytes into the buffer.
         let listed = unsafe {
@@ -239,11 +242,18 @@ fn may_reach(end: usize) -> bool {
 
 /// A buffer for the entries of a folder.
 #[repr(align(8))]
-pub(crate) struct Listing([u8; 2048]);
+pub(crate) struct Listing<const N: usize>([u8; N]);
 
-impl Listing {
-    pub(crate) const fn new() -> Listing {
+impl Listing<2048> {
+    pub(crate) const fn new() -> Self {
         Listing([0; 2048])
+    }
+}
+
+impl Listing<512> {
+    /// A buffer for the small stack of a signal handler.
+    pub(crate) const fn small() -> Self {
+        Listing([0; 512])
     }
 }
 

@@ -4,7 +4,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use gpuslice_config::sys::{Fd, Lock, file_system, probe_thread, set_lock};
+use gpuslice_config::sys::{Fd, probe_thread};
 
 use super::{EINVAL, Errno, int, syscall};
 
@@ -13,7 +13,7 @@ use super::{EINVAL, Errno, int, syscall};
 pub(crate) struct Descriptor(pub(crate) i32);
 
 impl Descriptor {
-    fn raw(self) -> usize {
+    pub(super) fn raw(self) -> usize {
         int(self.0)
     }
 }
@@ -31,6 +31,8 @@ pub(crate) struct Regular {
     pub(crate) identity: Identity,
     /// Its length, in bytes.
     pub(crate) size: u64,
+    /// The time of its last change, in nanoseconds since 1970.
+    pub(crate) changed: u64,
 }
 
 /// The regular file that a descriptor is open on. None: it is not a regular file.
@@ -40,26 +42,33 @@ pub(crate) fn stat(fd: Descriptor) -> Option<Regular> {
     stat.regular.then_some(Regular {
         identity: Identity { dev, ino },
         size: stat.length,
+        changed: stat.changed,
     })
 }
 
-/// Whether the descriptor can read, and so fill the page cache: not if it is write-only or opened
-/// with O_PATH.
-pub(crate) fn reads(fd: Descriptor) -> bool {
+/// How a descriptor accesses its file.
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    /// It can read, and so fill the page cache: not if it is write-only or opened with O_PATH.
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+/// How a descriptor accesses its file.
+pub(crate) fn access(fd: Descriptor) -> Option<Access> {
     // SAFETY: takes no pointers.
     let flags = unsafe { syscall(libc::SYS_fcntl, [fd.raw(), int(libc::F_GETFL), 0, 0, 0, 0]) };
-    flags.is_ok_and(|flags| {
-        flags & int(libc::O_ACCMODE) != int(libc::O_WRONLY) && flags & int(libc::O_PATH) == 0
+    let flags = flags.ok()?;
+    let mode = flags & int(libc::O_ACCMODE);
+    Some(Access {
+        reads: mode != int(libc::O_WRONLY) && flags & int(libc::O_PATH) == 0,
+        writes: mode != int(libc::O_RDONLY),
     })
 }
 
-/// Whether the file's pages are its only copy, as on tmpfs: such pages are never dropped.
-pub(crate) fn is_memory(fd: Descriptor) -> bool {
-    const TMPFS: u64 = libc::TMPFS_MAGIC as u64;
-    const HUGETLBFS: u64 = libc::HUGETLBFS_MAGIC as u64;
-    /// The `libc` crate lacks this constant.
-    const RAMFS: u64 = 0x8584_58f6;
-    matches!(file_system(fd.raw()), Ok(TMPFS | RAMFS | HUGETLBFS))
+/// The number of a file's file system; 0 if the kernel does not tell.
+pub(crate) fn file_system(fd: Descriptor) -> u64 {
+    gpuslice_config::sys::file_system(fd.raw()).unwrap_or(0)
 }
 
 /// The parent's pid.
@@ -114,14 +123,9 @@ pub(crate) fn close(fd: Descriptor) {
     let _ = unsafe { syscall(libc::SYS_close, [fd.raw(), 0, 0, 0, 0, 0]) };
 }
 
-/// Moves a descriptor of ours to a high number: programs rely on getting the lowest free one.
-///
-/// Not while there is a lock on the file, which may be this process's own: closing any descriptor
-/// of the file would release it.
+/// Moves a descriptor of ours to a high number: programs rely on getting the lowest free one. The
+/// first number is closed.
 pub(crate) fn move_up(fd: Descriptor) -> Descriptor {
-    if is_locked(fd, 0, LOCKS) {
-        return fd;
-    }
     let lowest = match limit() {
         Some(limit) if limit < 1024 => limit / 2,
         _ => 960,
@@ -221,19 +225,4 @@ pub(crate) fn mask_signals(mask: &u64, before: Option<&mut u64>) {
             [int(libc::SIG_SETMASK), mask, before, 8, 0, 0],
         )
     };
-}
-
-/// The offset from which locks mean "I still need these bytes": beyond the end of any file.
-pub(crate) const LOCKS: u64 = 1 << 62;
-
-/// Whether a lock other than this descriptor's is held in a range.
-pub(crate) fn is_locked(fd: Descriptor, start: u64, length: u64) -> bool {
-    gpuslice_config::sys::is_locked(fd.raw(), start, length) == Ok(true)
-}
-
-/// Sets or removes the lock that means "I still need these bytes".
-pub(crate) fn need(fd: Descriptor, offset: u64, length: u64, needed: bool) {
-    let lock = if needed { Lock::Read } else { Lock::None };
-    // On file systems without locks this fails, and other processes cannot see the need.
-    let _ = set_lock(fd.raw(), lock, LOCKS.saturating_add(offset), length);
 }

@@ -13,6 +13,7 @@ use gpuslice_config::words::units::Bytes;
 mod file;
 pub(crate) mod file_calls;
 pub(crate) mod filters;
+pub(crate) mod locks;
 #[cfg(all(not(debug_assertions), target_arch = "x86_64"))]
 pub(crate) mod memory;
 #[cfg(not(debug_assertions))]

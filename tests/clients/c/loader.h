@@ -83,3 +83,18 @@ __attribute__((unused)) static const unsigned char *map(const char *path, size_t
         die("map");
     return place;
 }
+
+/* Returns whether another process finds a file locked. The library must not change that, neither
+ * while the file is mapped nor after it is unmapped. */
+__attribute__((unused)) static int locked_for_others(const char *path) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        struct flock lock = {.l_type = F_WRLCK};
+        int fd = open(path, O_RDWR);
+        _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}

@@ -195,6 +195,7 @@ fn drop_piece(piece: Consumed) {
     if file.is_in_use(piece.serial)
         && !file.block_map.has_stopped()
         && let Some(own) = file.own()
+        && !file.is_written(own)
     {
         drop_pages(piece, own);
     }
@@ -247,7 +248,7 @@ fn drop_pages(piece: Consumed, own: Descriptor) {
         unmap(piece.number, range, &pages, own);
         pages.close();
     }
-    range_locks::drop_range(own, start, end.min(size));
+    range_locks::drop_range(file, own, start, end.min(size));
     if file.block_map.dropped(first..last, size) {
         file.block_map.stop();
     }
@@ -271,7 +272,7 @@ fn unmap(number: Number, range: Range, pages: &Pages, own: Descriptor) {
                 whole.start.wrapping_sub(delta),
                 whole.end.wrapping_sub(delta),
             );
-            if range_locks::is_unneeded(own, start, end) {
+            if range_locks::is_unneeded(number.file(), own, start, end) {
                 pages.each_of_a_file(whole, |range| file_calls::page_out(range.start, range.end));
             }
         } else if pages.are_a_files(whole) {

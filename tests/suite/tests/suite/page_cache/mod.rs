@@ -6,4 +6,6 @@ mod behind;
 mod filesystems;
 mod loaders;
 mod manners;
+mod network;
 mod share;
+mod writers;
