@@ -1,6 +1,7 @@
 //! Carries a plan out on the host: folders, the ledger, the driver's limit, the page cache.
 //! Touches: /run/gpuslice, mounts, child processes.
 
+mod bounded;
 pub(crate) mod command;
 pub(crate) mod container;
 pub(crate) mod driver_limit;

@@ -1,8 +1,9 @@
 //! Drops the resident pages of a folder of models: they have been read, and are not needed again.
-//! Touches: the kernel's page cache, by `fadvise` on files opened for reading only. The folder may
-//! be a tenant's: links are not followed, other file systems not entered, only regular files
-//! opened.
+//! Touches: the kernel's page cache, by `fadvise` on files opened for reading only, in a child. The
+//! folder may be a tenant's: links are not followed, other file systems not entered, only regular
+//! files opened.
 
+use super::bounded;
 use crate::inject::root::{reopen, stands};
 use nix::dir::{Dir, Type};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, open, posix_fadvise};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 /// The time limit for all folders together, because a runtime waits for the hook. Files that are
 /// not dropped by then stay cached.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The time after that in which a call of the kernel's may still end.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The most files and folders that are checked, of all folders together: half a second's work. A
 /// folder of models has some hundreds.
@@ -44,6 +48,35 @@ struct Walk {
 /// Drops the resident pages of every file in these folders. Returns the messages to report.
 #[must_use]
 pub fn drop_folders(paths: &[PathBuf]) -> Vec<String> {
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    // A server that is gone, or a disk that is slow to write what is dirty, holds up one call for long.
+    let dropped =
+        bounded::text_within(PATIENCE.saturating_add(GRACE), || dropped(paths).join("\n"));
+    match dropped {
+        Ok(Some(lines)) => lines.lines().map(str::to_owned).collect(),
+        Ok(None) => vec![format!(
+            "stopped dropping the pages of {} after {} s: a file system or a disk does not answer",
+            listed(paths),
+            PATIENCE.saturating_add(GRACE).as_secs()
+        )],
+        Err(error) => vec![format!(
+            "cannot drop the pages of {}: no child process: {error}",
+            listed(paths)
+        )],
+    }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    let each: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    each.join(", ")
+}
+
+fn dropped(paths: &[PathBuf]) -> Vec<String> {
     let until = Instant::now().checked_add(PATIENCE);
     let until = until.unwrap_or_else(Instant::now);
     let (mut lines, mut left) = (Vec::new(), ENTRIES);

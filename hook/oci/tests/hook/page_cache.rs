@@ -133,3 +133,54 @@ fn the_limit_on_files_is_one_for_all_folders_of_a_container() {
         )]
     );
 }
+
+/// A folder of a file system whose server never answers, as NFS without its server.
+struct Silent {
+    folder: tempfile::TempDir,
+    _server: File,
+}
+
+impl Silent {
+    fn new() -> Option<Silent> {
+        let server = File::options().read(true).write(true).open("/dev/fuse");
+        let server = server.ok().filter(|_| is_root())?;
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            std::os::fd::AsRawFd::as_raw_fd(&server)
+        );
+        let (kind, flags) = (Some("fuse"), nix::mount::MsFlags::empty());
+        let options = Some(options.as_str());
+        nix::mount::mount(Some("silent"), folder.path(), kind, flags, options).ok()?;
+        Some(Silent {
+            folder,
+            _server: server,
+        })
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let flags = nix::mount::MntFlags::MNT_FORCE | nix::mount::MntFlags::MNT_DETACH;
+        let _ = nix::mount::umount2(self.folder.path(), flags);
+    }
+}
+
+#[test]
+fn a_file_system_that_does_not_answer_keeps_no_container_waiting() {
+    let Some(silent) = Silent::new() else {
+        println!("not run: no FUSE here, or not root");
+        return;
+    };
+    let start = std::time::Instant::now();
+    let path = silent.folder.path().to_owned();
+    let lines = drop_folders(std::slice::from_ref(&path));
+    assert_eq!(
+        lines,
+        [format!(
+            "stopped dropping the pages of {} after 11 s: a file system or a disk does not answer",
+            path.display()
+        )]
+    );
+    assert!(start.elapsed().as_secs() < 60);
+}
