@@ -73,6 +73,12 @@ fn a_living_containers_damaged_record_stays_until_it_is_gone() {
     let said = container.run_inside(&["umount", "-l", &format!("/{seen}")]);
     assert!(said.status.success(), "{said:?}");
     is_kept(&host, &container, "has its files mounted");
+    // The page of its meminfo, and one of a slice that is long gone.
+    let pages = HostPaths::below(host.path("")).pages();
+    fs::create_dir_all(&pages).unwrap();
+    for page in ["c1", "gone"] {
+        fs::write(pages.join(page), "").unwrap();
+    }
     container.dies();
     let refused = other.is_refused();
     assert!(
@@ -82,6 +88,8 @@ fn a_living_containers_damaged_record_stays_until_it_is_gone() {
     let collected = force(&host);
     assert_eq!(collected.records, [host.run("slices/c1.json")]);
     assert!(collected.failures.is_empty(), "{collected:?}");
+    assert_eq!(fs::read_dir(&pages).unwrap().count(), 0);
+    fs::remove_dir(&pages).unwrap();
     assert_eq!(host.left(), Vec::<String>::new());
     other.is_given_its_slice();
 }
