@@ -332,7 +332,8 @@ fn wait(
     writer: Option<&Process>,
 ) -> anyhow::Result<()> {
     let mut wanted = Vec::new();
-    wanted.extend(watcher.map(|one| PollFd::new(one.descriptor(), PollFlags::POLLIN)));
+    let closes = watcher.and_then(Watcher::descriptor);
+    wanted.extend(closes.map(|one| PollFd::new(one, PollFlags::POLLIN)));
     wanted.extend(server.into_iter().flat_map(Server::wanted));
     let due = watcher.and_then(Watcher::due);
     let due = due.into_iter().chain(server.and_then(Server::due));

@@ -6,6 +6,7 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -16,25 +17,32 @@ const SIZE: usize = 8 << 20;
 
 /// Returns a name or a suffix that no other run of these tests uses. The daemon of another run
 /// would otherwise drop these files first.
-fn own(name: &str) -> String {
+pub(super) fn own(name: &str) -> String {
     format!("{name}{}", std::process::id())
 }
 
 /// The daemon, and its messages.
-struct Daemon {
+pub(super) struct Daemon {
     process: Child,
     said: BufReader<ChildStderr>,
 }
 
 impl Daemon {
     fn start(folder: &Path, config: &str) -> Daemon {
+        Daemon::start_by(&[], folder, config)
+    }
+
+    /// Starts a daemon by the command `by`, which executes its further arguments.
+    pub(super) fn start_by(by: &[&str], folder: &Path, config: &str) -> Daemon {
         // The daemon is the same executable under another name.
         let named = folder.join("gpusliced");
         fs::hard_link(env!("CARGO_BIN_EXE_gpuslice"), &named).unwrap();
         let file = folder.join("gpusliced.toml");
         fs::write(&file, config).unwrap();
-        let mut command = Command::new(named);
-        command.arg("--config").arg(file).stderr(Stdio::piped());
+        let mut words = by.iter().map(OsStr::new).chain([named.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg("--config").arg(file);
+        command.stderr(Stdio::piped());
         let mut process = spawn(&mut command);
         let said = BufReader::new(process.stderr.take().unwrap());
         Daemon { process, said }
@@ -51,7 +59,7 @@ impl Daemon {
     }
 
     /// Reads until a line contains `part`. Returns the lines before it, and the line itself.
-    fn until(&mut self, part: &str) -> Vec<String> {
+    pub(super) fn until(&mut self, part: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
@@ -75,12 +83,12 @@ impl Drop for Daemon {
     }
 }
 
-fn folder() -> TempDir {
+pub(super) fn folder() -> TempDir {
     // The folder is on a device, and the executable can be linked into it.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn write(path: &Path) {
+pub(super) fn write(path: &Path) {
     fs::write(path, (0u8..251).cycle().take(SIZE).collect::<Vec<u8>>()).unwrap();
 }
 

@@ -4,3 +4,4 @@
 mod commands;
 mod dry_run;
 mod gpusliced;
+mod watched;

@@ -4,6 +4,8 @@
 //! themselves, by reading them, if the kernel has lost events.
 //! Law: it never blocks another process. A drop that comes too early costs a second read, no more.
 
+mod closes;
+
 use super::choose::{Candidate, Walk, has_suffix};
 use super::evict::evict;
 use super::filesystem::Filesystem;
@@ -12,8 +14,8 @@ use super::resident::{Resident, resident};
 use super::survey::open;
 use crate::base::text;
 use anyhow::Context;
+use closes::{Closes, Reader};
 use gpuslice_config::words::units::Bytes;
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use std::collections::HashMap;
@@ -124,6 +126,7 @@ pub(crate) struct Watcher {
     fanotify: Fanotify,
     released: HashMap<(u64, u64), Released>,
     totals: Totals,
+    closes: Reader,
     tell: fn(&str),
 }
 
@@ -143,22 +146,22 @@ impl Watcher {
             fanotify,
             released: HashMap::new(),
             totals: Totals::default(),
+            closes: Reader::new(tell),
             tell,
         })
     }
 
-    /// Returns the descriptor that becomes readable when files were closed.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.fanotify.as_fd()
+    /// Returns the descriptor that becomes readable when files were closed; None during a pause.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.closes.pause().is_none().then(|| self.fanotify.as_fd())
     }
 
-    /// Returns the time until the first file has settled; None if no file is waiting.
+    /// Returns the time until the first file has settled or a pause ends; None if there is neither.
     pub(crate) fn due(&self) -> Option<Duration> {
         let now = Instant::now();
-        let due = self.released.values();
-        let due = due
-            .map(|file| file.due.saturating_duration_since(now))
-            .min();
+        let due = self.released.values().map(|file| file.due);
+        let due = due.chain(self.closes.pause());
+        let due = due.map(|due| due.saturating_duration_since(now)).min();
         // One millisecond late rather than early: an early wake-up would check again at once.
         due.map(|due| due.saturating_add(Duration::from_millis(1)))
     }
@@ -200,7 +203,8 @@ impl Watcher {
 
     /// Takes the files that were closed since the last turn.
     fn take(&mut self) -> anyhow::Result<()> {
-        let LetGo { mut files, missed } = let_go(&self.fanotify)?;
+        let closes = self.closes.read(&self.fanotify);
+        let Closes { mut files, missed } = closes.context("cannot read events")?;
         if missed {
             (self.tell)("the kernel's event queue overflowed: checking all files");
             files.extend(all(&self.policy));
@@ -266,35 +270,6 @@ fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
             .with_context(|| format!("cannot watch the filesystem of {}", path.display()))?;
     }
     Ok(fanotify)
-}
-
-/// The events of one read.
-#[derive(Default)]
-struct LetGo {
-    /// The files that were closed.
-    files: Vec<File>,
-    /// Whether there were more events than the kernel's queue holds.
-    missed: bool,
-}
-
-fn let_go(watched: &Fanotify) -> anyhow::Result<LetGo> {
-    let events = match watched.read_events() {
-        Ok(events) => events,
-        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(LetGo::default()),
-        Err(error) => return Err(error).context("cannot read events"),
-    };
-    let own = i32::try_from(std::process::id()).ok();
-    // Closes by this daemon itself are ignored.
-    let others = events.iter().filter(|event| Some(event.pid()) != own);
-    let files = others.filter_map(|event| {
-        let descriptor = event.fd()?.try_clone_to_owned().ok()?;
-        Some(File::from(descriptor))
-    });
-    let overflown = MaskFlags::FAN_Q_OVERFLOW;
-    Ok(LetGo {
-        files: files.collect(),
-        missed: events.iter().any(|event| event.mask().contains(overflown)),
-    })
 }
 
 fn path_of(file: &File) -> PathBuf {
