@@ -163,6 +163,32 @@ pub(crate) fn parse(text: &str) -> Result<Config, ConfigError> {
     }
 }
 
+/// The processes that a configuration asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// gpusliced: metrics, the page cache or the meminfo pages.
+    pub(crate) serves: bool,
+    /// gpusliced --guard.
+    pub(crate) guards: bool,
+}
+
+/// Returns which of the daemon's processes a configuration requires.
+///
+/// # Errors
+/// When the text is invalid; the error describes the fault.
+pub(crate) fn parts(text: &str) -> Result<Parts, String> {
+    match parse(text) {
+        Ok(config) => Ok(Parts {
+            serves: config.page_cache.is_some()
+                || config.metrics.is_some()
+                || config.meminfo.is_some(),
+            guards: config.guard.is_some(),
+        }),
+        Err(ConfigError::Text(error)) => Err(error.message().to_owned()),
+        Err(error) => Err(format!("{:#}", anyhow::Error::new(error))),
+    }
+}
+
 fn policy(written: WrittenPageCache) -> Result<Policy, ConfigError> {
     let smallest = written.smallest.map(|text| text.parse());
     let smallest = smallest.transpose().map_err(ConfigError::Smallest)?;

@@ -10,6 +10,7 @@ mod guard;
 mod http;
 mod pages;
 
+pub(crate) use config::parts;
 pub(crate) use guard::state as guard_state;
 
 use crate::base::{exit, streams, usage_error};
@@ -345,32 +346,6 @@ fn wait(
     match poll(&mut wanted, timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(error) => Err(error).context("cannot wait for events"),
-    }
-}
-
-/// The processes that a configuration asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
-    /// gpusliced: metrics, the page cache or the meminfo pages.
-    pub(crate) serves: bool,
-    /// gpusliced --guard.
-    pub(crate) guards: bool,
-}
-
-/// Returns which of the daemon's processes a configuration requires.
-///
-/// # Errors
-/// When the text is invalid; the error describes the fault.
-pub(crate) fn parts(text: &str) -> Result<Parts, String> {
-    match config::parse(text) {
-        Ok(config) => Ok(Parts {
-            serves: config.page_cache.is_some()
-                || config.metrics.is_some()
-                || config.meminfo.is_some(),
-            guards: config.guard.is_some(),
-        }),
-        Err(config::ConfigError::Text(error)) => Err(error.message().to_owned()),
-        Err(error) => Err(format!("{:#}", anyhow::Error::new(error))),
     }
 }
 
