@@ -102,8 +102,8 @@ The guard is a process of its own, gpusliced --guard, which the service gpuslice
   programs = [\"python3\"]       programs outside of slices that may get a signal (default: none)
 
 The page cache requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched
-with the one below. Metrics of other users' slices require root. While a large file is dropped, a
-scrape waits.";
+with the one below. A folder that cannot be watched is tried again every 5 seconds. Metrics of other
+users' slices require root. While a large file is dropped, a scrape waits.";
 
 /// Prints a message under the daemon's own name.
 fn tell(message: &str) {
@@ -258,9 +258,7 @@ fn work(
 ) -> anyhow::Result<u8> {
     let writer = period.map(|period| write_pages(&places, meminfo, period));
     let writer = writer.transpose()?;
-    let mut watcher = page_cache
-        .map(|policy| Watcher::start(policy, tell))
-        .transpose()?;
+    let mut watcher = page_cache.map(|policy| Watcher::start(policy, tell));
     let mut served = None;
     if let Some(metrics) = metrics {
         let server = Server::start(&metrics.listen)?;
@@ -281,7 +279,7 @@ fn work(
             bail!("the process that writes the meminfo pages has ended");
         }
         if let Some(watcher) = &mut watcher {
-            watcher.turn()?;
+            watcher.turn();
         }
         let totals = watcher.as_ref().map(Watcher::totals);
         if let Some((server, exporter)) = &mut served {

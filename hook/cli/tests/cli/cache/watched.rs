@@ -1,9 +1,12 @@
-//! The filesystems that `gpusliced` watches, and files on them that cannot be opened.
+//! The filesystems that `gpusliced` watches: those that cannot be watched, and files on them that
+//! cannot be opened.
 //! Touches: sysfs, without a change. Needs root.
 
 use super::gpusliced::{Daemon, folder, own, write};
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +17,19 @@ fn watch(paths: &[&Path], suffix: &str) -> String {
         "[page-cache]\npaths = {paths:?}\nsmallest = \"4MiB\"\nsuffixes = [\"{suffix}\"]\n\
          settle_seconds = 0.0\n"
     )
+}
+
+/// Adds metrics on a socket to a configuration.
+fn served(config: &str, socket: &Path) -> String {
+    format!("[metrics]\nlisten = {socket:?}\n{config}")
+}
+
+fn health(socket: &Path) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.rsplit("\r\n").next().unwrap().to_owned()
 }
 
 /// A file of sysfs that no process may read, not even root.
@@ -46,4 +62,37 @@ fn a_closed_file_that_it_may_not_open_does_not_stop_the_daemon() {
     });
     write(&folder.path().join(format!("model.{suffix}")));
     daemon.until(&format!("/model.{suffix}, 0 B left"));
+}
+
+#[test]
+fn a_missing_folder_stops_no_other_part_and_is_watched_once_it_exists() {
+    let folder = folder();
+    let suffix = own("partly");
+    let (late, socket) = (folder.path().join("late"), folder.path().join("socket"));
+    let config = served(&watch(&[&late, folder.path()], &suffix), &socket);
+    let mut daemon = Daemon::start_by(&[], folder.path(), &config);
+    let of = |path: &Path| format!("the filesystem of {}", path.display());
+    daemon.until(&format!(
+        "cannot watch {}: ENOENT: No such file or directory; trying again",
+        of(&late)
+    ));
+    daemon.until("metrics are at");
+    assert_eq!(health(&socket), "ok\n");
+    write(&folder.path().join(format!("model.{suffix}")));
+    daemon.until(&format!("/model.{suffix}, 0 B left"));
+    fs::create_dir(&late).unwrap();
+    let said = daemon.until(&format!("watching {}", of(&late)));
+    assert_eq!(said.len(), 1, "the reason is told again: {said:?}");
+}
+
+#[test]
+fn a_daemon_that_may_not_watch_still_serves_metrics() {
+    let folder = folder();
+    let socket = folder.path().join("socket");
+    let config = served(&watch(&[folder.path()], "never"), &socket);
+    let without = ["setpriv", "--bounding-set=-sys_admin"];
+    let mut daemon = Daemon::start_by(&without, folder.path(), &config);
+    daemon.until("cannot watch filesystems (requires CAP_SYS_ADMIN): EPERM");
+    daemon.until("metrics are at");
+    assert_eq!(health(&socket), "ok\n");
 }

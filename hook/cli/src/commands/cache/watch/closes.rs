@@ -78,27 +78,27 @@ impl Reader {
         self.until.filter(|until| *until > Instant::now())
     }
 
-    /// Reads events without waiting; none during a pause.
+    /// Reads events without waiting. Returns None if there are none, and during a pause.
     ///
     /// # Errors
     /// When the group itself cannot be read.
-    pub(super) fn read(&mut self, group: &Fanotify) -> Result<Closes, Errno> {
+    pub(super) fn read(&mut self, group: &Fanotify) -> Result<Option<Closes>, Errno> {
         if self.pause().is_some() {
-            return Ok(Closes::default());
+            return Ok(None);
         }
         match group.read_events() {
             Ok(events) => {
                 self.in_a_row = 0;
-                return Ok(Closes::of(&events));
+                return Ok(Some(Closes::of(&events)));
             }
             Err(error) => match Failure::of(error) {
-                None => {}
+                None => return Ok(None),
                 Some(Failure::File) => self.skip(error, IN_A_ROW),
                 Some(Failure::Shortage) => self.skip(error, 1),
                 Some(Failure::Group) => return Err(error),
             },
         }
-        Ok(Closes::default())
+        Ok(Some(Closes::default()))
     }
 
     /// Skips an event. Pauses after so many in a row.

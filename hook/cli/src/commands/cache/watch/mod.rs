@@ -5,6 +5,7 @@
 //! Law: it never blocks another process. A drop that comes too early costs a second read, no more.
 
 mod closes;
+mod marks;
 
 use super::choose::{Candidate, Walk, has_suffix};
 use super::evict::evict;
@@ -13,11 +14,10 @@ use super::lease::{ignore_broken_leases, is_in_use};
 use super::resident::{Resident, resident};
 use super::survey::open;
 use crate::base::text;
-use anyhow::Context;
 use closes::{Closes, Reader};
 use gpuslice_config::words::units::Bytes;
+use marks::Marks;
 use nix::libc;
-use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -123,7 +123,7 @@ pub(crate) struct Totals {
 /// The daemon's watch on the filesystems.
 pub(crate) struct Watcher {
     policy: Policy,
-    fanotify: Fanotify,
+    marks: Marks,
     released: HashMap<(u64, u64), Released>,
     totals: Totals,
     closes: Reader,
@@ -131,36 +131,32 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts to watch. `tell` prints messages.
-    ///
-    /// # Errors
-    /// When the kernel refuses to let it watch.
-    pub(crate) fn start(policy: Policy, tell: fn(&str)) -> anyhow::Result<Watcher> {
+    /// Starts to watch. What cannot be watched is tried again. `tell` prints messages.
+    pub(crate) fn start(policy: Policy, tell: fn(&str)) -> Watcher {
         ignore_broken_leases();
-        let fanotify = watch(&policy.paths)?;
-        for path in &policy.paths {
-            tell(&format!("watching the filesystem of {}", path.display()));
-        }
-        Ok(Watcher {
+        Watcher {
+            marks: Marks::new(&policy.paths, tell),
             policy,
-            fanotify,
             released: HashMap::new(),
             totals: Totals::default(),
             closes: Reader::new(tell),
             tell,
-        })
+        }
     }
 
-    /// Returns the descriptor that becomes readable when files were closed; None during a pause.
+    /// Returns the descriptor that becomes readable when files were closed; None during a pause, and if
+    /// nothing can be watched.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.closes.pause().is_none().then(|| self.fanotify.as_fd())
+        let is_reading = self.closes.pause().is_none();
+        let group = self.marks.group().filter(|_| is_reading);
+        group.map(AsFd::as_fd)
     }
 
-    /// Returns the time until the first file has settled or a pause ends; None if there is neither.
+    /// Returns the time until a file has settled, a pause ends or the marks are due; None if nothing is.
     pub(crate) fn due(&self) -> Option<Duration> {
         let now = Instant::now();
         let due = self.released.values().map(|file| file.due);
-        let due = due.chain(self.closes.pause());
+        let due = due.chain(self.closes.pause()).chain(self.marks.due());
         let due = due.map(|due| due.saturating_duration_since(now)).min();
         // One millisecond late rather than early: an early wake-up would check again at once.
         due.map(|due| due.saturating_add(Duration::from_millis(1)))
@@ -172,11 +168,13 @@ impl Watcher {
     }
 
     /// Takes the files that were closed, and drops those that have settled.
-    ///
-    /// # Errors
-    /// When the kernel's events cannot be read.
-    pub(crate) fn turn(&mut self) -> anyhow::Result<()> {
-        self.take()?;
+    pub(crate) fn turn(&mut self) {
+        self.marks.turn();
+        match self.marks.group().map(|group| self.closes.read(group)) {
+            Some(Ok(Some(closes))) => self.take(closes),
+            Some(Err(error)) => self.marks.fail(error),
+            Some(Ok(None)) | None => {}
+        }
         let now = Instant::now();
         let due: Vec<_> = self
             .released
@@ -198,13 +196,11 @@ impl Watcher {
                 None => self.totals.kept = self.totals.kept.saturating_add(attempt.left.get()),
             }
         }
-        Ok(())
     }
 
-    /// Takes the files that were closed since the last turn.
-    fn take(&mut self) -> anyhow::Result<()> {
-        let closes = self.closes.read(&self.fanotify);
-        let Closes { mut files, missed } = closes.context("cannot read events")?;
+    /// Takes the files of these events.
+    fn take(&mut self, closes: Closes) {
+        let Closes { mut files, missed } = closes;
         if missed {
             (self.tell)("the kernel's event queue overflowed: checking all files");
             files.extend(all(&self.policy));
@@ -229,7 +225,6 @@ impl Watcher {
                 self.released.insert(identity, fresh);
             }
         }
-        Ok(())
     }
 }
 
@@ -248,28 +243,6 @@ fn all(policy: &Policy) -> Vec<File> {
         }
     });
     files
-}
-
-/// Subscribes to every close on the filesystems.
-fn watch(paths: &[PathBuf]) -> anyhow::Result<Fanotify> {
-    let group = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
-    // The kernel opens every file that was closed, a pipe without a writer too.
-    let events = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
-    let fanotify = Fanotify::init(group, events)
-        .context("cannot watch the file system (requires CAP_SYS_ADMIN)")?;
-    for path in paths {
-        let whole = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-        // A close event follows the last descriptor and the last mapping of an open file.
-        fanotify
-            .mark(
-                whole,
-                MaskFlags::FAN_CLOSE,
-                nix::fcntl::AT_FDCWD,
-                Some(path),
-            )
-            .with_context(|| format!("cannot watch the filesystem of {}", path.display()))?;
-    }
-    Ok(fanotify)
 }
 
 fn path_of(file: &File) -> PathBuf {
