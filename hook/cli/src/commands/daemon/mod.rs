@@ -24,7 +24,7 @@ use gpuslice_host::base::paths::HostPaths;
 use http::Server;
 use http::request::{Request, Response};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -102,8 +102,9 @@ The guard is a process of its own, gpusliced --guard, which the service gpuslice
   programs = [\"python3\"]       programs outside of slices that may get a signal (default: none)
 
 The page cache requires CAP_SYS_ADMIN. An overlay is a filesystem of its own, which is not watched
-with the one below. A folder that cannot be watched is tried again every 5 seconds. Metrics of other
-users' slices require root. While a large file is dropped, a scrape waits.";
+with the one below. A folder that cannot be watched is tried again every 5 seconds, and a filesystem
+that is mounted over a folder later is watched from then on. Metrics of other users' slices require
+root. While a large file is dropped, a scrape waits.";
 
 /// Prints a message under the daemon's own name.
 fn tell(message: &str) {
@@ -271,7 +272,7 @@ fn work(
     }
     loop {
         let server = served.as_ref().map(|(server, _)| server);
-        wait(watcher.as_ref(), server, writer.as_ref())?;
+        let mounts_changed = wait(watcher.as_ref(), server, writer.as_ref())?;
         if writer
             .as_ref()
             .is_some_and(|writer| writer.wait_for(Duration::ZERO))
@@ -279,7 +280,7 @@ fn work(
             bail!("the process that writes the meminfo pages has ended");
         }
         if let Some(watcher) = &mut watcher {
-            watcher.turn();
+            watcher.turn(mounts_changed);
         }
         let totals = watcher.as_ref().map(Watcher::totals);
         if let Some((server, exporter)) = &mut served {
@@ -324,16 +325,16 @@ fn tell_addresses(server: &Server, configured: &[Address]) {
 /// How often it is checked that another process of this daemon still works.
 const ALIVE: Duration = Duration::from_secs(1);
 
-/// Waits for an event of any part, or until something is due.
+/// Waits for an event of any part, or until something is due. Returns whether mounts have changed.
 fn wait(
     watcher: Option<&Watcher>,
     server: Option<&Server>,
     writer: Option<&Process>,
-) -> anyhow::Result<()> {
-    let mut wanted = Vec::new();
-    let closes = watcher.and_then(Watcher::descriptor);
-    wanted.extend(closes.map(|one| PollFd::new(one, PollFlags::POLLIN)));
-    wanted.extend(server.into_iter().flat_map(Server::wanted));
+) -> anyhow::Result<bool> {
+    let wanted = watcher.into_iter().flat_map(Watcher::wanted);
+    let mut wanted: Vec<_> = wanted
+        .chain(server.into_iter().flat_map(Server::wanted))
+        .collect();
     let due = watcher.and_then(Watcher::due);
     let due = due.into_iter().chain(server.and_then(Server::due));
     let due = due.chain(writer.map(|_| ALIVE)).min();
@@ -341,10 +342,15 @@ fn wait(
         Some(due) => PollTimeout::try_from(due).unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
     };
-    match poll(&mut wanted, timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(error) => Err(error).context("cannot wait for events"),
+    if let Err(error) = poll(&mut wanted, timeout)
+        && error != Errno::EINTR
+    {
+        return Err(error).context("cannot wait for events");
     }
+    let has_changed = |events: PollFlags| events.contains(PollFlags::POLLPRI);
+    Ok(wanted
+        .iter()
+        .any(|one| one.revents().is_some_and(has_changed)))
 }
 
 /// Checks whether this executable was started under the daemon's name.

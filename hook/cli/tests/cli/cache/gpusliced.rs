@@ -23,7 +23,7 @@ pub(super) fn own(name: &str) -> String {
 
 /// The daemon, and its messages.
 pub(super) struct Daemon {
-    process: Child,
+    pub(super) process: Child,
     said: BufReader<ChildStderr>,
 }
 

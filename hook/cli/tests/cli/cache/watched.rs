@@ -1,13 +1,15 @@
-//! The filesystems that `gpusliced` watches: those that cannot be watched, and files on them that
-//! cannot be opened.
-//! Touches: sysfs, without a change. Needs root.
+//! The filesystems that `gpusliced` watches: those that cannot be watched, those that are mounted
+//! later, and files on them that cannot be opened.
+//! Touches: children in mount namespaces of their own; sysfs, without a change. Needs root.
 
 use super::gpusliced::{Daemon, folder, own, write};
+use crate::support::told;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -95,4 +97,57 @@ fn a_daemon_that_may_not_watch_still_serves_metrics() {
     daemon.until("cannot watch filesystems (requires CAP_SYS_ADMIN): EPERM");
     daemon.until("metrics are at");
     assert_eq!(health(&socket), "ok\n");
+}
+
+/// Runs a shell script in the mount namespace of a daemon.
+fn inside(daemon: &Daemon, script: &str, argument: &Path) {
+    let namespace = format!("--mount=/proc/{}/ns/mnt", daemon.process.id());
+    let mut command = Command::new("nsenter");
+    command
+        .args([&namespace, "sh", "-ec", script])
+        .arg(argument);
+    assert_eq!(told(&mut command), (String::new(), String::new(), 0));
+}
+
+#[test]
+fn a_filesystem_that_is_mounted_later_is_watched_instead_of_the_one_below() {
+    let folder = folder();
+    let suffix = own("mounted");
+    let at = |name: &str| folder.path().join(name);
+    for name in ["models", "upper", "work"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    let apart = "mount --make-rprivate / && exec \"$0\" \"$@\"";
+    let by = ["unshare", "--mount", "sh", "-c", apart];
+    let config = watch(&[&at("models")], &suffix);
+    let mut daemon = Daemon::start_by(&by, folder.path(), &config);
+    let watching = format!("watching the filesystem of {}", at("models").display());
+    let dropped = |name: &str| format!("/{name}.{suffix}, 0 B left");
+    daemon.until(&watching);
+
+    let mount = "cd \"$0\"; mount -t overlay overlay \
+                 -o lowerdir=models,upperdir=upper,workdir=work models";
+    inside(&daemon, mount, folder.path());
+    daemon.until(&watching);
+    write(&at(&format!("below.{suffix}")));
+    let copy = format!("cd \"$0\"; cp below.{suffix} models/above.{suffix}");
+    inside(&daemon, &copy, folder.path());
+    let said = daemon.until(&dropped("above"));
+    let below = said.iter().find(|line| line.contains(&dropped("below")));
+    assert_eq!(below, None);
+
+    // An event that waits to be read holds its file, and so the filesystem.
+    let unmount = "cd \"$0\"; until umount models 2> /dev/null; do sleep 0.01; done";
+    inside(&daemon, unmount, folder.path());
+    daemon.until(&watching);
+    write(&at(&format!("models/again.{suffix}")));
+    daemon.until(&dropped("again"));
+
+    // Another filesystem, to which the kernel gives the numbers of the former.
+    inside(&daemon, mount, folder.path());
+    daemon.until(&watching);
+    inside(&daemon, &format!("{unmount}; {mount}"), folder.path());
+    daemon.until(&watching);
+    inside(&daemon, &copy.replace("above", "anew"), folder.path());
+    daemon.until(&dropped("anew"));
 }

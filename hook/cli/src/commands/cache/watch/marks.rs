@@ -1,31 +1,68 @@
 //! The marks by which the kernel reports closed files: one for the filesystem of each watched folder.
-//! Touches: fanotify; the watched folders.
-//! Law: a folder whose filesystem is marked is not touched again, because its server may hang.
+//! Touches: fanotify; the watched folders; the mount table; /proc/self/fdinfo.
+//! Law: as long as the mounts at all folders are as before, no marked folder is touched again, because
+//! its server may hang.
 
+use super::mounts::{self, Changes};
 use nix::errno::Errno;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How often a folder that cannot be watched is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// The least time between two checks: a host that starts containers mounts often.
+const PACE: Duration = Duration::from_secs(1);
+
 /// A watched folder.
 struct Folder {
     path: PathBuf,
-    is_marked: bool,
+    /// Its mounts when its filesystem was marked; None if it is not marked.
+    marked: Option<Mounts>,
     /// The last reason that was told.
     told: Option<String>,
+}
+
+/// The place of a folder in the mount table.
+#[derive(PartialEq)]
+struct Mounts {
+    /// The folder, after links are resolved.
+    real: PathBuf,
+    above: Vec<Vec<u8>>,
+}
+
+impl Mounts {
+    fn of(path: &Path, real: PathBuf, table: &[u8]) -> Mounts {
+        let mut above = mounts::above(table, path);
+        above.extend(mounts::above(table, &real));
+        Mounts { real, above }
+    }
+
+    /// Checks whether this table shows them, too.
+    fn are_in(&self, path: &Path, table: &[u8]) -> bool {
+        Mounts::of(path, self.real.clone(), table) == *self
+    }
 }
 
 /// The marks of all folders.
 pub(super) struct Marks {
     folders: Vec<Folder>,
-    group: Option<Fanotify>,
+    group: Option<Group>,
+    changes: Changes,
     checked: Instant,
     /// The last reason for which there is no group.
     told: Option<String>,
     tell: fn(&str),
+}
+
+/// A fanotify group with marks.
+struct Group {
+    fanotify: Fanotify,
+    /// The number of marks that it has. The kernel removes that of a filesystem that is unmounted.
+    marks: usize,
 }
 
 impl Marks {
@@ -33,12 +70,14 @@ impl Marks {
     pub(super) fn new(paths: &[PathBuf], tell: fn(&str)) -> Marks {
         let folder = |path: &PathBuf| Folder {
             path: path.clone(),
-            is_marked: false,
+            marked: None,
             told: None,
         };
         let mut marks = Marks {
             folders: paths.iter().map(folder).collect(),
             group: None,
+            // Opened before the table is read, so that no change is missed.
+            changes: Changes::new(),
             checked: Instant::now(),
             told: None,
             tell,
@@ -49,27 +88,34 @@ impl Marks {
 
     /// Returns the group whose events are to be read; None if there is none.
     pub(super) fn group(&self) -> Option<&Fanotify> {
-        self.group.as_ref()
+        self.group.as_ref().map(|group| &group.fanotify)
     }
 
-    /// Returns the time of the next retry; None if there is nothing to retry.
+    /// Returns the descriptor that has priority data once the mount table has changed; None if it is
+    /// not yet time for a check.
+    pub(super) fn changes(&self) -> Option<BorrowedFd<'_>> {
+        let is_time = self.checked.elapsed() >= PACE;
+        is_time.then(|| self.changes.descriptor()).flatten()
+    }
+
+    /// Returns the time of the next retry, or from which on changes count; None if neither is to come.
     pub(super) fn due(&self) -> Option<Instant> {
-        let retry = self
-            .is_incomplete()
-            .then(|| self.checked.checked_add(RETRY));
-        retry.flatten()
+        let since = |wait| self.checked.checked_add(wait);
+        let retry = self.is_incomplete().then(|| since(RETRY)).flatten();
+        let pace = since(PACE).filter(|pace| *pace > Instant::now());
+        retry.into_iter().chain(pace).min()
     }
 
     fn is_incomplete(&self) -> bool {
-        let has_all = self.folders.iter().all(|folder| folder.is_marked);
-        self.group.is_none() || !has_all
+        let has_all = self.folders.iter().all(|folder| folder.marked.is_some());
+        self.group.is_none() || !has_all || self.changes.descriptor().is_none()
     }
 
-    /// Retries what could not be watched, if it is time.
-    pub(super) fn turn(&mut self) {
-        if self.is_incomplete() && self.checked.elapsed() >= RETRY {
-            self.check();
-        }
+    /// Checks the marks if it is time or mounts have changed. Returns the former group if there is a
+    /// new one: its last events count.
+    pub(super) fn turn(&mut self, mounts_changed: bool) -> Option<Fanotify> {
+        let is_due = self.is_incomplete() && self.checked.elapsed() >= RETRY;
+        (mounts_changed || is_due).then(|| self.check()).flatten()
     }
 
     /// Gives up a group that cannot be read. A later check makes a new one.
@@ -77,39 +123,63 @@ impl Marks {
         self.checked = Instant::now();
         self.group = None;
         for folder in &mut self.folders {
-            folder.is_marked = false;
+            folder.marked = None;
         }
         let reason = format!("cannot read events: {error}");
         self.cannot(reason);
     }
 
-    fn check(&mut self) {
+    fn check(&mut self) -> Option<Fanotify> {
         self.checked = Instant::now();
-        if self.group.is_none() {
-            match group() {
-                Ok(group) => {
-                    self.group = Some(group);
-                    self.told = None;
-                }
-                Err(error) => self.cannot(format!(
+        let table = mounts::table();
+        let has_all = |group: &Group| count(&group.fanotify) >= group.marks;
+        let has_lost = self.group.as_ref().is_some_and(|group| !has_all(group));
+        let mut has_changed = false;
+        for folder in &mut self.folders {
+            let changed = |mounts: &mut Mounts| has_lost || !mounts.are_in(&folder.path, &table);
+            has_changed |= folder.marked.take_if(changed).is_some();
+        }
+        if self.group.is_some() && !has_changed {
+            self.mark(&table, true);
+            return None;
+        }
+        // A new group: a mark of the former filesystem could be removed by a path on it only.
+        match group() {
+            Ok(fanotify) => {
+                let former = self.group.replace(Group { fanotify, marks: 0 });
+                self.told = None;
+                self.mark(&table, false);
+                former.map(|group| group.fanotify)
+            }
+            Err(error) => {
+                self.cannot(format!(
                     "cannot watch filesystems (requires CAP_SYS_ADMIN): {error}"
-                )),
+                ));
+                self.mark(&table, true);
+                None
             }
         }
-        self.mark();
     }
 
-    /// Marks the filesystems of the folders that are not marked.
-    fn mark(&mut self) {
-        let Some(group) = &self.group else {
+    /// Marks the filesystems of all folders, or of those only that are not marked.
+    fn mark(&mut self, table: &[u8], only_missing: bool) {
+        let Some(group) = &mut self.group else {
             return;
         };
-        for folder in self.folders.iter_mut().filter(|folder| !folder.is_marked) {
+        for folder in &mut self.folders {
+            if only_missing && folder.marked.is_some() {
+                continue;
+            }
             let shown = folder.path.display();
-            match mark(group, &folder.path) {
+            match mark(&group.fanotify, &folder.path) {
                 Ok(()) => {
-                    (self.tell)(&format!("watching the filesystem of {shown}"));
-                    (folder.is_marked, folder.told) = (true, None);
+                    let real = fs::canonicalize(&folder.path);
+                    let real = real.unwrap_or_else(|_| folder.path.clone());
+                    let now = Some(Mounts::of(&folder.path, real, table));
+                    if folder.marked != now {
+                        (self.tell)(&format!("watching the filesystem of {shown}"));
+                    }
+                    (folder.marked, folder.told) = (now, None);
                 }
                 Err(error) => {
                     let reason = format!(
@@ -119,10 +189,11 @@ impl Marks {
                     if folder.told.as_ref() != Some(&reason) {
                         (self.tell)(&reason);
                     }
-                    folder.told = Some(reason);
+                    (folder.marked, folder.told) = (None, Some(reason));
                 }
             }
         }
+        group.marks = count(&group.fanotify);
     }
 
     fn cannot(&mut self, reason: String) {
@@ -154,4 +225,14 @@ fn mark(group: &Fanotify, path: &Path) -> nix::Result<()> {
         nix::fcntl::AT_FDCWD,
         Some(path),
     )
+}
+
+/// Returns the number of marks of a group; 0 if /proc does not show it.
+fn count(group: &Fanotify) -> usize {
+    let facts = fs::read_to_string(format!("/proc/self/fdinfo/{}", group.as_raw_fd()));
+    let facts = facts.unwrap_or_default();
+    let lines = facts.lines();
+    lines
+        .filter(|line| line.starts_with("fanotify sdev:"))
+        .count()
 }

@@ -6,6 +6,7 @@
 
 mod closes;
 mod marks;
+mod mounts;
 
 use super::choose::{Candidate, Walk, has_suffix};
 use super::evict::evict;
@@ -18,9 +19,10 @@ use closes::{Closes, Reader};
 use gpuslice_config::words::units::Bytes;
 use marks::Marks;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags};
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -144,12 +146,14 @@ impl Watcher {
         }
     }
 
-    /// Returns the descriptor that becomes readable when files were closed; None during a pause, and if
-    /// nothing can be watched.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    /// Returns the descriptors to wait for. Priority data means that mounts have changed.
+    pub(crate) fn wanted(&self) -> Vec<PollFd<'_>> {
         let is_reading = self.closes.pause().is_none();
-        let group = self.marks.group().filter(|_| is_reading);
-        group.map(AsFd::as_fd)
+        let closes = self.marks.group().filter(|_| is_reading);
+        let closes = closes.map(|group| PollFd::new(group.as_fd(), PollFlags::POLLIN));
+        let changes = self.marks.changes();
+        let changes = changes.map(|table| PollFd::new(table, PollFlags::POLLPRI));
+        closes.into_iter().chain(changes).collect()
     }
 
     /// Returns the time until a file has settled, a pause ends or the marks are due; None if nothing is.
@@ -168,8 +172,15 @@ impl Watcher {
     }
 
     /// Takes the files that were closed, and drops those that have settled.
-    pub(crate) fn turn(&mut self) {
-        self.marks.turn();
+    pub(crate) fn turn(&mut self, mounts_changed: bool) {
+        if let Some(former) = self.marks.turn(mounts_changed) {
+            for _ in 0..LAST_READS {
+                match self.closes.read(&former) {
+                    Ok(Some(closes)) => self.take(closes),
+                    Ok(None) | Err(_) => break,
+                }
+            }
+        }
         match self.marks.group().map(|group| self.closes.read(group)) {
             Some(Ok(Some(closes))) => self.take(closes),
             Some(Err(error)) => self.marks.fail(error),
@@ -227,6 +238,9 @@ impl Watcher {
         }
     }
 }
+
+/// The most reads of a former group: they empty its queue. It gets events until it is closed.
+const LAST_READS: usize = 128;
 
 /// The longest search after an overflow. The daemon answers no scrape meanwhile.
 const SEARCH: Duration = Duration::from_secs(10);
