@@ -13,6 +13,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 /// The part of a file that is in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl By {
 }
 
 /// Queries the kernel. Returns None if this process may not know: it neither owns the file nor may
-/// write to it.
+/// write to it. Also None if mincore would take too long.
 ///
 /// # Errors
 /// When the kernel returns an error.
@@ -63,8 +64,8 @@ pub(super) fn resident(
             by: By::Cachestat,
         })),
         _ if !may_know(file, data) => Ok(None),
-        _ => Ok(Some(Resident {
-            bytes: mincore(file, data.len())?,
+        _ => Ok(mincore(file, data)?.map(|bytes| Resident {
+            bytes,
             dirty: None,
             by: By::Mincore,
         })),
@@ -112,7 +113,7 @@ fn cachestat(file: &File) -> Result<Counted, i32> {
 
 /// Checks whether mincore returns true answers, by the kernel's own rule. Needed on kernels without
 /// cachestat, and on kernels whose cachestat does not check.
-fn may_know(file: &File, data: &Metadata) -> bool {
+pub(super) fn may_know(file: &File, data: &Metadata) -> bool {
     nix::unistd::geteuid().as_raw() == data.uid() || may_write(file) || owns_all()
 }
 
@@ -135,14 +136,35 @@ fn owns_all() -> bool {
 /// The bytes of a file per query: the answer is a vector with one byte per page.
 const WINDOW: u64 = 1 << 30;
 
-fn mincore(file: &File, size: u64) -> io::Result<Bytes> {
+/// The most bytes of holes in a file that is queried. mincore looks at each page of the length, 16 ms
+/// for a GiB, and a user may make a sparse file of 7 EiB.
+const HOLES: u64 = 16 << 30;
+
+/// The reason why the resident pages of a file that this process may know are unknown.
+pub(super) const TOO_LONG: &str = "the file is too long, or has too many holes, to count its pages";
+
+/// The longest query of a file.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Returns the resident bytes; None if it takes too long to count them.
+fn mincore(file: &File, data: &Metadata) -> io::Result<Option<Bytes>> {
+    /// The unit of st_blocks, on every filesystem.
+    const BLOCK: u64 = 512;
+    let size = data.len();
+    if size.saturating_sub(data.blocks().saturating_mul(BLOCK)) > HOLES {
+        return Ok(None);
+    }
+    let start = Instant::now();
     let (mut at, mut there) = (0, 0u64);
     while at < size {
+        if start.elapsed() > PATIENCE {
+            return Ok(None);
+        }
         let length = size.saturating_sub(at).min(WINDOW);
         there = there.saturating_add(mincore_window(file, at, length)?);
         at = at.saturating_add(length);
     }
-    Ok(pages(there).at_most(whole_pages(size)))
+    Ok(Some(pages(there).at_most(whole_pages(size))))
 }
 
 fn mincore_window(file: &File, at: u64, length: u64) -> io::Result<u64> {
@@ -188,4 +210,24 @@ fn pages(count: u64) -> Bytes {
 /// Rounds a size up to whole pages.
 fn whole_pages(size: u64) -> Bytes {
     pages(size.div_ceil(page_size()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn the_pages_of_a_file_that_is_mostly_holes_are_unknown() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 1 << 16]).unwrap();
+        let counted = |length: u64| {
+            file.set_len(length).unwrap();
+            mincore(&file, &file.metadata().unwrap()).unwrap()
+        };
+        assert_eq!(counted(1 << 30), Some(Bytes::new(1 << 16)));
+        let start = Instant::now();
+        assert_eq!(counted((16 << 40) - (4 << 10)), None);
+        assert!(start.elapsed() < PATIENCE);
+    }
 }

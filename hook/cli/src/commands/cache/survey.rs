@@ -6,7 +6,7 @@ use super::filesystem::Filesystem;
 use super::holders::Identity;
 use super::progress::Progress;
 use super::report::{FileReport, State};
-use super::resident::{Resident, resident};
+use super::resident::{Resident, TOO_LONG, may_know, resident};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use std::collections::{HashMap, HashSet};
@@ -163,13 +163,17 @@ pub(super) fn look(
         (_, Some(before)) if before.bytes.get() > 0 => State::Cached,
         (_, Some(_)) => State::NotCached,
     };
+    let mut report = FileReport::new(path, data.len(), state);
+    if state == State::Unknown && may_know(file, data) {
+        report.why = Some(TOO_LONG.to_owned());
+    }
     Ok(Surveyed {
         report: FileReport {
             before: before.map(|before| before.bytes.get()),
             after: before.map(|before| before.bytes.get()),
             dirty: before.and_then(|before| Some(before.dirty?.get())),
             counted_by: before.map(|before| before.by.name()),
-            ..FileReport::new(path, data.len(), state)
+            ..report
         },
         identity: Some((data.dev(), data.ino())),
         on,

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// A configuration that watches `paths` for files with this suffix.
 fn watch(paths: &[&Path], suffix: &str) -> String {
@@ -109,14 +110,24 @@ fn inside(daemon: &Daemon, script: &str, argument: &Path) {
     assert_eq!(told(&mut command), (String::new(), String::new(), 0));
 }
 
+/// A shell script that mounts an overlay on `models` of the current folder.
+const MOUNT: &str =
+    "mount -t overlay overlay -o lowerdir=models,upperdir=upper,workdir=work models";
+
+/// Makes a folder with what [`MOUNT`] needs.
+fn layers() -> TempDir {
+    let folder = folder();
+    for name in ["models", "upper", "work"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
 #[test]
 fn a_filesystem_that_is_mounted_later_is_watched_instead_of_the_one_below() {
-    let folder = folder();
+    let folder = layers();
     let suffix = own("mounted");
     let at = |name: &str| folder.path().join(name);
-    for name in ["models", "upper", "work"] {
-        fs::create_dir(at(name)).unwrap();
-    }
     let apart = "mount --make-rprivate / && exec \"$0\" \"$@\"";
     let by = ["unshare", "--mount", "sh", "-c", apart];
     let config = watch(&[&at("models")], &suffix);
@@ -125,8 +136,7 @@ fn a_filesystem_that_is_mounted_later_is_watched_instead_of_the_one_below() {
     let dropped = |name: &str| format!("/{name}.{suffix}, 0 B left");
     daemon.until(&watching);
 
-    let mount = "cd \"$0\"; mount -t overlay overlay \
-                 -o lowerdir=models,upperdir=upper,workdir=work models";
+    let mount = &format!("cd \"$0\"; {MOUNT}");
     inside(&daemon, mount, folder.path());
     daemon.until(&watching);
     write(&at(&format!("below.{suffix}")));
@@ -150,4 +160,25 @@ fn a_filesystem_that_is_mounted_later_is_watched_instead_of_the_one_below() {
     daemon.until(&watching);
     inside(&daemon, &copy.replace("above", "anew"), folder.path());
     daemon.until(&dropped("anew"));
+}
+
+#[test]
+fn a_sparse_file_of_terabytes_does_not_keep_the_daemon_busy() {
+    let folder = layers();
+    let suffix = own("sparse");
+    // On an overlay, the daemon cannot count pages by cachestat.
+    let apart = format!(
+        "mount --make-rprivate / && cd {:?} && {MOUNT} && exec \"$0\" \"$@\"",
+        folder.path()
+    );
+    let by = ["unshare", "--mount", "sh", "-c", &apart];
+    let config = watch(&[&folder.path().join("models")], &suffix);
+    let mut daemon = Daemon::start_by(&by, folder.path(), &config);
+    daemon.until("watching the filesystem of");
+    let sparse = format!("cd \"$0/models\"; truncate -s 15T long.{suffix}");
+    inside(&daemon, &sparse, folder.path());
+    daemon.until(&format!("/long.{suffix}, whose cached amount is unknown"));
+    let model = format!("cd \"$0/models\"; head -c 8M /dev/zero > model.{suffix}");
+    inside(&daemon, &model, folder.path());
+    daemon.until(&format!("/model.{suffix}, 0 B left"));
 }

@@ -186,12 +186,10 @@ impl Watcher {
             Some(Err(error)) => self.marks.fail(error),
             Some(Ok(None)) | None => {}
         }
-        let now = Instant::now();
-        let due: Vec<_> = self
-            .released
-            .extract_if(|_, file| file.due <= now)
-            .collect();
-        for (identity, Released { kept, tries, .. }) in due {
+        let start = Instant::now();
+        while start.elapsed() < TURN
+            && let Some((identity, Released { kept, tries, .. })) = self.first_due(start)
+        {
             let Some(file) = kept.file() else {
                 continue;
             };
@@ -207,6 +205,14 @@ impl Watcher {
                 None => self.totals.kept = self.totals.kept.saturating_add(attempt.left.get()),
             }
         }
+    }
+
+    /// Takes the file out that has been due for the longest time.
+    fn first_due(&mut self, now: Instant) -> Option<((u64, u64), Released)> {
+        let due = self.released.iter().filter(|(_, file)| file.due <= now);
+        let first = due.min_by_key(|(_, file)| file.due);
+        let identity = first.map(|(identity, _)| *identity)?;
+        self.released.remove_entry(&identity)
     }
 
     /// Takes the files of these events.
@@ -238,6 +244,9 @@ impl Watcher {
         }
     }
 }
+
+/// The time after which a turn drops no further file. The daemon answers no scrape meanwhile.
+const TURN: Duration = Duration::from_secs(1);
 
 /// The most reads of a former group: they empty its queue. It gets events until it is closed.
 const LAST_READS: usize = 128;
@@ -307,6 +316,10 @@ fn drop_if_unused(file: &File, tell: fn(&str)) -> Attempt {
     let shown = path_of(file);
     let shown = text::printable(&shown.display().to_string());
     match evict(file, &data, on, before, &mut |_| {}) {
+        Ok(None) => {
+            tell(&format!("dropped {shown}, whose cached amount is unknown"));
+            attempt(Dropped::Done, Bytes::ZERO, Bytes::ZERO)
+        }
         Ok(after) => {
             let (gone, left) = (bytes(before).minus(bytes(after)), bytes(after));
             tell(&format!("dropped {gone} of {shown}, {left} left"));
