@@ -58,7 +58,12 @@ struct Removed {
 /// When files that no process uses cannot be removed.
 pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     // Listing the runs also removes the files of ended runs.
+    let before = registry::link_names();
     let runs = registry::running().len();
+    let ended = before
+        .difference(&registry::link_names())
+        .cloned()
+        .collect();
     let simulated = std::env::var_os(sim::STATE).filter(|state| !state.is_empty());
     tenancy::remove_ended(simulated.as_deref().map(Path::new));
     let places = args.root.as_ref().map(HostPaths::below).unwrap_or_default();
@@ -66,6 +71,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     let mut add = |kind: &'static str, names: Vec<String>| {
         removed.extend(names.into_iter().map(|name| Removed { kind, name }));
     };
+    add("run", ended);
     let mut failures = Vec::new();
     if may_collect(&places) {
         let unreadable = match args.force {

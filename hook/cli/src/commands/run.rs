@@ -140,7 +140,7 @@ pub(crate) fn main(mut args: Args, child_signal: &ChildSignal) -> anyhow::Result
     tell_watcher(&mut prepared, registered.as_ref());
     prepared.enter()?;
     let name = args.command.first().cloned().unwrap_or_default();
-    let command = refusal_command(&prepared, args.on_refusal.as_deref())?;
+    let command = RefusalCommand::given(args.on_refusal.as_deref(), watched(&prepared))?;
     if program::check(&name).is_ok() {
         record_start(&prepared, command.as_ref(), &gaps);
     }
@@ -211,33 +211,19 @@ fn watched(prepared: &Prepared) -> Option<&Path> {
     private.filter(|private| file.starts_with(private))
 }
 
-/// Returns the command of --on-refusal.
-///
-/// # Errors
-/// When there is no watcher to run it.
-fn refusal_command(
-    prepared: &Prepared,
-    given: Option<&OsStr>,
-) -> anyhow::Result<Option<RefusalCommand>> {
-    if given.is_some() && watched(prepared).is_none() {
-        bail!(
-            "--on-refusal needs a slice of this run alone: this slice file names a ledger that other \
-             runs may share, or limits nothing"
-        );
-    }
-    Ok(given.map(RefusalCommand::new))
-}
-
 /// Records the start of the run, and the reasons why its slice may not limit it. The run's watcher
 /// records its refusals and its end.
 fn record_start(prepared: &Prepared, command: Option<&RefusalCommand>, gaps: &[String]) {
     let Some(slice) = &prepared.slice else {
         return;
     };
-    let name = slice.name.as_str();
     let run = RunStart {
         enforce: slice.enforce,
-        ..RunStart::now(name, prepared.simulated, prepared.devices.clone())
+        ..RunStart::now(
+            slice.name.as_str(),
+            prepared.simulated,
+            prepared.devices.clone(),
+        )
     };
     recording::start(watched(prepared), &run, command, gaps);
 }
@@ -257,7 +243,7 @@ fn record_refusal(options: &SliceOptions, error: &anyhow::Error) {
 /// Prints the plan of a run, and fails where the run would.
 fn dry_run(args: &Args, found: Option<&Found>) -> anyhow::Result<u8> {
     let preview = of_file(found, Preview::make(&args.slice, &args.command))?;
-    if let Some(found) = found {
+    if let (Some(found), false) = (found, args.json) {
         let (file, line) = (found.file.display(), found.slice.line);
         streams::print(
             format!("slice\n  {} ({file}, line {line})\n\n", found.slice.name()).as_bytes(),

@@ -33,18 +33,24 @@ const OF_SERVERS: [&str; 5] = ["lms", "ollama", "pm2", "supervisorctl", "tmux"];
 const OLLAMA_SERVER: [&str; 2] = ["serve", "start"];
 
 /// Programs that start a command in another root, without a daemon.
-const SANDBOXES: [&str; 10] = [
+const SANDBOXES: [&str; 12] = [
     "apptainer",
     "bwrap",
     "ch-run",
+    "chroot",
     "distrobox",
     "enroot",
     "proot",
+    "schroot",
     "shifter",
     "singularity",
     "systemd-nspawn",
     "toolbox",
 ];
+
+/// Programs that start a command without the variables of the dynamic loader, whatever their options are.
+/// For users other than root they are set-user-ID programs, which do not load the library at all.
+const CLEANERS: [&str; 3] = ["doas", "pkexec", "sudo"];
 
 /// The folder of scripts that start flatpak's programs, in /var/lib and in a home.
 const FLATPAK: &str = "flatpak/exports/bin";
@@ -68,6 +74,17 @@ pub(crate) fn outside(command: &[OsString]) -> Option<String> {
 
 fn message(path: &Path, arguments: &[OsString]) -> Option<String> {
     let name = path.file_name()?.to_str()?;
+    let is_login = || {
+        arguments
+            .iter()
+            .any(|it| it == "-" || it == "-l" || it == "--login")
+    };
+    if CLEANERS.contains(&name) || (name == "su" && is_login()) {
+        return Some(format!(
+            "{name} removes LD_PRELOAD, so no program that it starts is in the slice (start gpuslice run by \
+             {name}, or use setpriv or runuser)"
+        ));
+    }
     if SANDBOXES.contains(&name) {
         return Some(format!(
             "{name} itself is in the slice, but no program that it starts in another root is, unless \

@@ -22,8 +22,9 @@ use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use std::env;
 use std::ffi::{CStr, OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The facts. A plan depends on these and on the options only.
@@ -245,6 +246,9 @@ fn source(options: &SliceOptions) -> anyhow::Result<Source> {
 /// Returns the absolute path of the slice file that an option or the environment names.
 fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     let path = match (&options.config, current_slice::named()) {
+        (Some(path), Some(named)) if !is_same_file(path, &named) => {
+            return Err(InSliceError::File(named).into());
+        }
         (Some(path), _) => path.clone(),
         (None, Some(named)) if options.limits_something() => {
             return Err(InSliceError::Limit(named).into());
@@ -257,6 +261,14 @@ fn config(options: &SliceOptions) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(absolute.with_context(|| {
         format!("cannot use slice file {}", path.display())
     })?))
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let facts = fs::metadata(path).ok()?;
+        Some((facts.dev(), facts.ino()))
+    };
+    one == other || identity(one).is_some_and(|it| Some(it) == identity(other))
 }
 
 fn with_hint(error: AskError) -> anyhow::Error {

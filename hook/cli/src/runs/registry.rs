@@ -20,6 +20,7 @@ use gpuslice_host::base::ledger_room::room;
 use gpuslice_host::base::sys;
 use nix::fcntl::OFlag;
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
@@ -157,6 +158,13 @@ pub(crate) fn running_and(remains: Remains) -> Vec<Entry> {
         left.for_each(|entry| entry.clean());
     }
     running
+}
+
+/// Returns the names of the links in this user's folders: `NAME-PID`.
+#[must_use]
+pub(crate) fn link_names() -> BTreeSet<String> {
+    let names = links().filter_map(|link| Some(link.file_name()?.to_str()?.to_owned()));
+    names.collect()
 }
 
 /// The links in this user's folders.

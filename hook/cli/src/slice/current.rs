@@ -22,6 +22,13 @@ pub(crate) enum InSliceError {
          gpuslice run --memory ...`"
     )]
     Limit(PathBuf),
+    /// The program is in a slice already, and the options name the file of another one.
+    #[error(
+        "this program is in a slice already (GPUSLICE_CONFIG names {0}), and a slice cannot be divided: \
+         leave out --config to stay in it, or leave it with `gpuslice run --bare -- gpuslice run --config \
+         ...`"
+    )]
+    File(PathBuf),
     /// The program is in a slice already, and options would change it.
     #[error(
         "this program is in a slice already (GPUSLICE_CONFIG names {0}), whose options cannot be changed: \

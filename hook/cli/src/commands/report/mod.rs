@@ -11,7 +11,7 @@ mod parts;
 mod plot;
 mod table;
 
-use crate::base::{json, streams, text};
+use crate::base::{exit, json, streams, text};
 use crate::commands::plot::write;
 use crate::commands::status::driver::Drivers;
 use crate::commands::status::show::{self, screen::Screen};
@@ -92,6 +92,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     }
     let (start, began) = (Instant::now(), SystemTime::now());
     let mut history = History::new();
+    let mut seen: Option<Report> = None;
     let mut drivers = Drivers::default();
     let every = Duration::from_secs(args.every);
     let last = Duration::from_secs(args.seconds.unwrap_or(0));
@@ -99,10 +100,20 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<u8> {
     loop {
         let mut report = gather::report(&mut drivers);
         if let Some(only) = &args.only {
-            choose(&mut report, only, !args.watch)?;
+            let is_there = choose(&mut report, only);
+            if let (false, false, Some(before)) = (is_there, args.watch, &seen) {
+                streams::tell_progress("");
+                streams::tell(&format!("{only} has ended: these are its last numbers"));
+                print(args, before, screen)?;
+                return Ok(exit::SUCCESS);
+            }
+            if !is_there && !args.watch {
+                return Err(no_such_slice(only));
+            }
         }
         let now = start.elapsed();
         history.add(now, &mut report);
+        seen = Some(report.clone());
         let drawn = args.plot.as_deref().map(|file| draw(file, &history, began));
         let drawn = drawn.transpose()?.unwrap_or(true);
         let ends = !args.watch && now >= last;
@@ -146,8 +157,8 @@ fn print(args: &Args, report: &Report, screen: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes all slices but the one the user asked for.
-fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
+/// Removes all slices but the one the user asked for. Returns whether it is there.
+fn choose(report: &mut Report, only: &str) -> bool {
     let pid: Option<u32> = only.parse().ok();
     let found = |report: &Report| !report.slices.is_empty();
     let mut named = report.clone();
@@ -161,11 +172,8 @@ fn choose(report: &mut Report, only: &str, must: bool) -> anyhow::Result<()> {
         }
         named.slices.retain(|slice| !slice.processes.is_empty());
     }
-    if must && !found(&named) {
-        return Err(no_such_slice(only));
-    }
     *report = named;
-    Ok(())
+    !report.slices.is_empty()
 }
 
 /// Draws the slices that were seen. Returns false if there were none.

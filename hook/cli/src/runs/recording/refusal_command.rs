@@ -3,6 +3,7 @@
 //! Law: the watcher never waits for the command, and runs one at a time.
 
 use crate::runs::run_dir;
+use anyhow::bail;
 use gpuslice_host::events::{Event, journal};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::ffi::{OsStr, OsString};
@@ -27,6 +28,30 @@ pub(crate) struct RefusalCommand {
 }
 
 impl RefusalCommand {
+    /// The command of --on-refusal, if it is given. `watched`: the run's private folder, whose watcher
+    /// runs it.
+    ///
+    /// # Errors
+    /// When there is no watcher to run it, or no folder for the events on which it runs.
+    pub(crate) fn given(
+        command: Option<&OsStr>,
+        watched: Option<&Path>,
+    ) -> anyhow::Result<Option<RefusalCommand>> {
+        let Some(command) = command else {
+            return Ok(None);
+        };
+        if watched.is_none() {
+            bail!(
+                "--on-refusal needs a slice of this run alone: this slice file names a ledger that other \
+                 runs may share, or limits nothing"
+            );
+        }
+        if super::store().is_none() {
+            bail!("--on-refusal needs a folder for the slice's events: set HOME or XDG_STATE_HOME");
+        }
+        Ok(Some(RefusalCommand::new(command)))
+    }
+
     /// The command in this process's folder and environment, without the variables of an enclosing
     /// slice.
     pub(crate) fn new(command: &OsStr) -> RefusalCommand {

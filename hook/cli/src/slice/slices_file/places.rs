@@ -110,7 +110,7 @@ pub(crate) fn read_all(file: Option<&Path>, used: Use) -> Result<Slices, SlicesF
     let mut slices = Slices::default();
     for place in &places {
         let text = match text(place, used) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && file.is_none() => continue,
+            Err(error) if file.is_none() && is_absent(place, &error) => continue,
             read => read.map_err(|source| SlicesFileError::Read {
                 path: place.clone(),
                 source,
@@ -147,6 +147,18 @@ fn places() -> Vec<PathBuf> {
     let own = absolute("XDG_CONFIG_HOME").or_else(home);
     let own = own.map(|folder| folder.join(OF_USER));
     own.into_iter().chain([OF_HOST.into()]).collect()
+}
+
+/// Whether a file does not exist as far as this process can see: a service may have no home, or one that
+/// it cannot enter (`ProtectHome=`).
+fn is_absent(place: &Path, error: &io::Error) -> bool {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
+        io::ErrorKind::PermissionDenied => place
+            .metadata()
+            .is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied),
+        _ => false,
+    }
 }
 
 fn text(path: &Path, used: Use) -> io::Result<String> {

@@ -322,4 +322,13 @@ fn a_client_of_a_daemon_is_named_because_its_containers_are_not_in_the_slice() {
 fn a_sandbox_is_named_because_its_programs_may_not_reach_the_library() {
     let why = "bwrap itself is in the slice, but no program that it starts in another root is";
     is_named("bwrap", &["--ro-bind", "/image", "/", "python3"], why);
+    let why = "chroot itself is in the slice, but no program that it starts in another root is";
+    is_named("chroot", &["/image", "python3"], why);
+    let why = "sudo removes LD_PRELOAD, so no program that it starts is in the slice";
+    is_named("sudo", &["-u", "svc", "python3"], why);
+    is_named(
+        "su",
+        &["-", "svc", "-c", "python3"],
+        "su removes LD_PRELOAD",
+    );
 }

@@ -369,6 +369,45 @@ fn memory_in_a_ledger_that_cannot_be_read_is_unknown_and_not_zero() {
     assert_eq!(slice["processes"][0]["device"], Value::Null);
 }
 
+#[test]
+fn a_slice_that_ends_while_it_is_measured_is_shown_with_its_last_numbers() {
+    let home = Home::new();
+    let mut run = HERE.run(
+        &["--sim=rtx3090", "--memory=4GiB", "--name=short"],
+        "read line",
+    );
+    let mut child = home.of(&mut run).stdin(Stdio::piped()).spawn().unwrap();
+    let mut command = HERE.gpuslice();
+    let shown = home.of(&mut command);
+    let is_there = |home: &Home| {
+        let mut command = HERE.gpuslice();
+        told(home.of(&mut command).args(["status", "--json"]))
+            .0
+            .contains("\"short\"")
+    };
+    crate::support::eventually("it runs", || is_there(&home));
+    let shown = shown.args(["report", "short", "--for", "600", "--every", "1"]);
+    let shown = shown
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let shown = shown.wait_with_output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&shown.stdout),
+        String::from_utf8_lossy(&shown.stderr),
+    );
+    assert!(shown.status.success(), "{err}");
+    assert!(
+        err.contains("short has ended: these are its last numbers"),
+        "{err}"
+    );
+    assert!(out.contains("short"), "{out}");
+}
+
 /// A minute without a word looked like a program that hangs.
 #[test]
 fn a_measurement_on_a_terminal_counts_the_seconds_that_are_left() {

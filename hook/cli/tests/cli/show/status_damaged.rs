@@ -48,6 +48,25 @@ fn a_run_killed_with_its_watcher_is_learned_from_and_cleaned_up() {
 }
 
 #[test]
+fn gc_names_the_run_whose_files_it_removes() {
+    let home = Home::new();
+    let (mut child, config) = slice(&home, &LLAMA);
+    let folder = PathBuf::from(&config).parent().unwrap().to_owned();
+    kill(watcher(&folder), Signal::SIGKILL).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gc = || {
+        let mut command = HERE.gpuslice();
+        told(home.of(&mut command).arg("gc")).0
+    };
+    // The watcher is not a child of this process, so the test cannot wait for its end.
+    let expected = format!("removed run llama-{}\n", child.id());
+    eventually("it is removed", || gc() == expected);
+    assert!(!folder.exists());
+    assert!(gc().starts_with("nothing to remove"));
+}
+
+#[test]
 fn a_run_whose_watcher_alone_was_killed_is_still_shown() {
     let home = Home::new();
     let (child, config) = slice(&home, &LLAMA);

@@ -67,9 +67,17 @@ fn the_file_of_the_user_counts_before_the_one_of_the_host() {
         (format!("host ({host}, line 4)"), memory(3))
     );
     // XDG_CONFIG_HOME replaces ~/.config.
-    let elsewhere = "XDG_CONFIG_HOME=/nowhere";
+    for elsewhere in ["/nowhere", "/dev/null"] {
+        assert_eq!(
+            limit("both", &format!("XDG_CONFIG_HOME={elsewhere}")),
+            (format!("both ({host}, line 1)"), memory(2))
+        );
+    }
+    // A service that may not enter its home.
+    let service = "setpriv --reuid=65534 --clear-groups --inh-caps=-all";
+    let closed = format!("mkdir -m 700 /etc/home && XDG_CONFIG_HOME=/etc/home/x {service}");
     assert_eq!(
-        limit("both", elsewhere),
+        limit("both", &closed),
         (format!("both ({host}, line 1)"), memory(2))
     );
     let (out, _, _) = with_etc(&place, "$G plan --sim rtx3090 --json");
