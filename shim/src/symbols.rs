@@ -232,4 +232,5 @@ symbols! {
     Libc fn preadv64v2(fd: i32, iov: *const c_void, count: i32, offset: i64, flags: i32) -> isize = libc::read::preadv2;
     Libc fn lockf(fd: i32, command: i32, length: i64) -> i32 = libc::close::lockf;
     Libc fn lockf64(fd: i32, command: i32, length: i64) -> i32 = libc::close::lockf;
+    Libc fn dlclose(handle: *mut c_void) -> i32 = interpose::dlclose::dlclose;
 }

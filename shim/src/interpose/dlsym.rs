@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 
-use crate::interpose::{entries, opencl, opengl, stand_in, vulkan};
+use crate::interpose::{dlclose, entries, opencl, opengl, stand_in, vulkan};
 use crate::loader::dl::{self, RTLD_DEFAULT, RTLD_NEXT};
 use crate::loader::elf::{self, Object};
 use crate::loader::image;
@@ -191,6 +191,7 @@ fn libc_row(row: Row, handle: *mut c_void, name: &CStr, dlsym: dl::Dlsym) -> *mu
     let known = match row {
         Row::dlsym => dl::dlsym().map(|real| real as *mut c_void),
         Row::dlopen => dl::dlopen().map(|real| real as *mut c_void),
+        Row::dlclose => dlclose::real().map(|real| real as *mut c_void),
         Row::dlmopen => dl::dlmopen().map(|real| real as *mut c_void),
         _ => Some(copies::following(
             functions::cells(row),

@@ -43,6 +43,17 @@ macro_rules! entries {
     };
 }
 
+/// The exported symbol. Only the runtime's symbols have versions, by which the loader would bind each
+/// caller to a runtime of its own.
+macro_rules! export_of {
+    (Cudart $name:ident) => {
+        export_versioned!($name);
+    };
+    ($lib:ident $name:ident) => {
+        export!($name);
+    };
+}
+
 macro_rules! hook {
     (Libc $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = interpose :: $module:ident :: $hook:ident) => {
         /// Exported by the hook's own file, in assembly.
@@ -134,7 +145,7 @@ macro_rules! hook {
 
             #[cfg(target_arch = "x86_64")]
             #[unsafe(naked)]
-            unsafe extern "C" fn entry<const COPY: u8>() {
+            pub(super) unsafe extern "C" fn entry<const COPY: u8>() {
                 core::arch::naked_asm!(
                     "endbr64",
                     concat!("mov ", next_register!($($arg)*), ", qword ptr [rsp]"),
@@ -145,7 +156,7 @@ macro_rules! hook {
 
             #[cfg(target_arch = "aarch64")]
             #[unsafe(naked)]
-            unsafe extern "C" fn entry<const COPY: u8>() {
+            pub(super) unsafe extern "C" fn entry<const COPY: u8>() {
                 core::arch::naked_asm!(
                     "hint #34",
                     concat!("mov ", next_register!($($arg)*), ", x30"),
@@ -154,7 +165,7 @@ macro_rules! hook {
                 )
             }
         }
-        export!($name);
+        export_of!($lib $name);
     };
     ($lib:ident $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $($hook:ident)::+) => {
         #[allow(non_snake_case, reason = "C spelling")]
@@ -163,7 +174,7 @@ macro_rules! hook {
             use functions::$name::real;
             entries!();
 
-            unsafe extern "C" fn entry<const COPY: u8>($($arg : $ty),*) -> $ret {
+            pub(super) unsafe extern "C" fn entry<const COPY: u8>($($arg : $ty),*) -> $ret {
                 match real(CopyId(COPY)) {
                     // SAFETY: the caller guarantees the contract of the function of this name, which is the
                     // hook's; the real function has this signature, by `symbols.rs`.
@@ -172,7 +183,7 @@ macro_rules! hook {
                 }
             }
         }
-        export!($name);
+        export_of!($lib $name);
     };
 }
 

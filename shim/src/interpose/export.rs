@@ -82,6 +82,90 @@ macro_rules! export {
     };
 }
 
+/// The exported symbol of a library with versions. It jumps to the entry remembered for the call
+/// site in the first of its two homes: see `interpose::callers`.
+#[cfg(target_arch = "x86_64")]
+macro_rules! export_versioned {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "endbr64",
+                "mov rax, qword ptr [rsp]",
+                "mov r10, rax",
+                "shr r10, 2",
+                "add r10, {row}",
+                "and r10d, {homes} - 1",
+                "lea r11, [rip + {callers}]",
+                "mov r11, qword ptr [r11 + 8 * r10]",
+                "shl rax, 16",
+                "lea rax, [rax + {row} * 256]",
+                "sub r11, rax",
+                "cmp r11, 1",
+                "je {first}",
+                "cmp r11, 2",
+                "je {second}",
+                saving_arguments!(all:
+                    "mov edi, {row}",
+                    "mov rsi, qword ptr [rsp + 56]",
+                    "call {choose}"
+                ),
+                "jmp rax",
+                row = const Row::$name as usize,
+                homes = const crate::interpose::callers::HOMES,
+                callers = sym crate::interpose::callers::CALLERS,
+                first = sym $name::entry::<0>,
+                second = sym $name::entry::<1>,
+                choose = sym crate::interpose::stand_in::choose,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! export_versioned {
+    ($name:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "hint #34",
+                "lsr x16, x30, #2",
+                "add x16, x16, #{row}",
+                "and x16, x16, #{homes} - 1",
+                "adrp x17, {callers}",
+                "add x17, x17, :lo12:{callers}",
+                "ldr x16, [x17, x16, lsl #3]",
+                "mov x17, #{row} * 256",
+                "add x17, x17, x30, lsl #16",
+                "sub x16, x16, x17",
+                "cmp x16, #1",
+                "b.ne 2f",
+                "b {first}",
+                "2:",
+                "cmp x16, #2",
+                "b.ne 3f",
+                "b {second}",
+                "3:",
+                saving_arguments!(all:
+                    "mov x0, #{row}",
+                    "mov x1, x30",
+                    "bl {choose}",
+                    "mov x16, x0"
+                ),
+                "br x16",
+                row = const Row::$name as usize,
+                homes = const crate::interpose::callers::HOMES,
+                callers = sym crate::interpose::callers::CALLERS,
+                first = sym $name::entry::<0>,
+                second = sym $name::entry::<1>,
+                choose = sym crate::interpose::stand_in::choose,
+            )
+        }
+    };
+}
+
 /// The exported `syscall`: a jump to libc's, except for the numbers that `hooks::libc::isolation`
 /// handles.
 #[cfg(target_arch = "x86_64")]

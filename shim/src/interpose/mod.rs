@@ -6,7 +6,9 @@
 pub(crate) mod registers;
 #[macro_use]
 pub(crate) mod export;
+mod callers;
 pub(crate) mod deepbind;
+pub(crate) mod dlclose;
 pub(crate) mod dlopen;
 pub(crate) mod dlsym;
 pub(crate) mod entries;

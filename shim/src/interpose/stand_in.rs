@@ -3,13 +3,14 @@
 //! Touches: atomics; the loader, when a call site or a copy of a library is new.
 //! Law: a call continues in the library to which the loader would have bound it without us.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::interpose::entries;
+use crate::interpose::{callers, entries};
 use crate::loader::dl;
 use crate::loader::elf::{self, Object};
+use crate::loader::versions;
 use crate::log::Piece::{Dec, Str};
 use crate::log::counters;
 use crate::real::copies::{self, CopyId, Library, MOST_COPIES};
@@ -64,18 +65,11 @@ fn place(row: Row, address: *mut c_void, object: Option<&Object>) -> Option<Copy
     Some(copy)
 }
 
-/// The jump targets of the exports, each stored once it is valid for every caller.
+/// The jump targets of the exports, each stored once it is valid for every caller. None is stored
+/// for the runtime: its version separates the callers, and a process may load a second one later.
 #[unsafe(link_section = ".data")]
 pub(crate) static TARGET: [AtomicPtr<c_void>; EXPORTS] =
     [const { AtomicPtr::new(null_mut()) }; EXPORTS];
-
-/// The entries selected for call sites: address << 16 | row << 8 | copy + 1.
-static CALLERS: [AtomicU64; HOMES] = [const { AtomicU64::new(0) }; HOMES];
-const HOMES: usize = 32;
-
-/// Whether any call site has an entry of its own: most processes never read the list.
-#[unsafe(link_section = ".data")]
-static ANY_CALLERS: AtomicBool = AtomicBool::new(false);
 
 /// Selects the entry for an export that is called directly from `caller`.
 ///
@@ -85,28 +79,30 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     let Some(row) = functions::row(row) else {
         return entries::absent(Library::Cuda);
     };
-    let key = (caller as u64) << 16 | (row as u64) << 8;
-    let home = CALLERS.get((caller >> 2).wrapping_add(row as usize) % HOMES);
-    let seen = match ANY_CALLERS.load(Ordering::Relaxed) {
-        true => home.map_or(0, |home| home.load(Ordering::Relaxed)),
-        false => 0,
-    };
-    if seen & !0xff == key
-        && let Ok(copy) = u8::try_from((seen & 0xff).wrapping_sub(1))
-    {
-        return entries::entry(row, CopyId(copy));
+    if let Some(copy) = callers::find(row, caller) {
+        return entries::entry(row, copy);
     }
     let (library, name) = (functions::library(row), functions::name_c(row));
-    let global = copies::behind(name);
-    if !global.is_null() {
-        return for_all(row, global);
-    }
     let object = dl::object_of(caller as *const c_void);
+    // The versions of the runtime separate its callers. The other libraries have none.
+    let is_versioned = library == Library::Cudart;
     let mut address = match &object {
-        // The program's own scope is the global one, which was searched above.
-        Some(object) if !object.path().is_empty() => dl::within(object.path(), name),
+        Some(object) if is_versioned => of_version(object, name),
         _ => null_mut(),
     };
+    if address.is_null() {
+        address = copies::behind(name);
+        if !address.is_null() && !is_versioned {
+            return for_all(row, address);
+        }
+    }
+    if address.is_null()
+        && let Some(object) = &object
+        && !object.path().is_empty()
+    {
+        // The program's own scope is the global one, which was searched above.
+        address = dl::within(object.path(), name);
+    }
     if address.is_null() {
         address = copies::elsewhere(library, name);
     }
@@ -122,14 +118,33 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     let Some(copy) = place(row, address, object.as_ref()) else {
         return address;
     };
-    if let Some(home) = home
-        && caller >> 48 == 0
-    {
-        let copy = u64::from(copy.0).saturating_add(1);
-        home.store(key | copy, Ordering::Relaxed);
-        ANY_CALLERS.store(true, Ordering::Relaxed);
+    // The copy of this library in a namespace of dlmopen does not see when the program closes a
+    // library there.
+    if !is_versioned || elf::is_from_the_start(elf::own_dynamic()) {
+        callers::remember(row, caller, copy);
     }
     entries::entry(row, copy)
+}
+
+/// The definition with the version that the caller requires, in the loader's order. Null: the
+/// caller requires none.
+fn of_version(caller: &Object, name: &CStr) -> *mut c_void {
+    // SAFETY: the caller's code is running, so its object is loaded.
+    let Some(version) = (unsafe { versions::required(caller, name.to_bytes()) }) else {
+        return null_mut();
+    };
+    let mut address = null_mut();
+    // A namespace of dlmopen has no global scope behind this library: see `copies::behind`.
+    if elf::is_from_the_start(elf::own_dynamic()) {
+        address = dl::next_version(name, version.name);
+        if address.is_null() && !caller.path().is_empty() {
+            address = dl::version_within(caller.path(), name, version.name);
+        }
+    }
+    match address.is_null() {
+        true => dl::within(version.library, name),
+        false => address,
+    }
 }
 
 fn for_all(row: Row, address: *mut c_void) -> *mut c_void {

@@ -20,7 +20,8 @@ const NODELETE: c_int = 0x1000;
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 pub(crate) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 pub(crate) type Dlmopen = unsafe extern "C" fn(isize, *const c_char, c_int) -> *mut c_void;
-type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 type Dladdr1 =
     unsafe extern "C" fn(*const c_void, *mut DlInfo, *mut *const LinkMap, c_int) -> c_int;
 
@@ -95,14 +96,26 @@ pub(crate) fn dlmopen() -> Option<Dlmopen> {
     unsafe { core::mem::transmute::<*mut c_void, Option<Dlmopen>>(address) }
 }
 
-fn dlclose(handle: *mut c_void) {
+/// libc's dlclose.
+pub(crate) fn dlclose() -> Option<Dlclose> {
     let address = find(&DLCLOSE, c"dlclose");
     // SAFETY: libc's dlclose has this signature; None is the null pointer.
-    let dlclose = unsafe { core::mem::transmute::<*mut c_void, Option<Dlclose>>(address) };
-    if let Some(dlclose) = dlclose {
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlclose>>(address) }
+}
+
+fn close(handle: *mut c_void) {
+    if let Some(dlclose) = dlclose() {
         // SAFETY: the handle is from dlopen and is not used after this.
         unsafe { dlclose(handle) };
     }
+}
+
+/// libc's dlvsym, which musl does not have.
+fn dlvsym() -> Option<Dlvsym> {
+    static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let address = find(&DLVSYM, c"dlvsym");
+    // SAFETY: libc's dlvsym has this signature; None is the null pointer.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Dlvsym>>(address) }
 }
 
 /// The namespace of a handle.
@@ -157,6 +170,17 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
+/// The definition after ours in the global scope that has this version, or that belongs to a library
+/// without versions.
+pub(crate) fn next_version(name: &CStr, version: &CStr) -> *mut c_void {
+    let Some(dlvsym) = dlvsym() else {
+        return next(name);
+    };
+    // SAFETY: dlvsym's contract; it takes this function, which lies in our own library, for the
+    // caller.
+    unsafe { dlvsym(RTLD_NEXT, name.as_ptr(), version.as_ptr()) }
+}
+
 /// libc's own definition. If there is none, dlerror reports it; before glibc 2.27 a look-up behind
 /// us does not set dlerror.
 pub(crate) fn in_libc(name: &CStr) -> *mut c_void {
@@ -193,7 +217,7 @@ pub(crate) fn has(library: &CStr) -> bool {
     // SAFETY: dlopen's contract; with NOLOAD no foreign code runs.
     let handle = unsafe { dlopen(library.as_ptr(), LAZY_NOLOAD) };
     if !handle.is_null() {
-        dlclose(handle);
+        close(handle);
     }
     !handle.is_null()
 }
@@ -205,7 +229,29 @@ pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
     if is_apart && elf::defined_by_others(name.to_bytes()).is_none() {
         return core::ptr::null_mut();
     }
-    let (Some(dlopen), Some(dlsym)) = (dlopen(), dlsym()) else {
+    let Some(dlsym) = dlsym() else {
+        return core::ptr::null_mut();
+    };
+    in_loaded(library, |handle| {
+        // SAFETY: dlsym's contract; the handle is live.
+        unsafe { dlsym(handle, name.as_ptr()) }
+    })
+}
+
+/// Looks a name of a version up in a loaded library and its dependencies. Loads nothing.
+pub(crate) fn version_within(library: &CStr, name: &CStr, version: &CStr) -> *mut c_void {
+    let Some(dlvsym) = dlvsym() else {
+        return within(library, name);
+    };
+    in_loaded(library, |handle| {
+        // SAFETY: dlvsym's contract; the handle is live.
+        unsafe { dlvsym(handle, name.as_ptr(), version.as_ptr()) }
+    })
+}
+
+/// Calls `look` with a handle of a library, if it is loaded.
+fn in_loaded(library: &CStr, look: impl FnOnce(*mut c_void) -> *mut c_void) -> *mut c_void {
+    let Some(dlopen) = dlopen() else {
         return core::ptr::null_mut();
     };
     // SAFETY: dlopen's contract; with NOLOAD no foreign code runs.
@@ -213,9 +259,8 @@ pub(crate) fn within(library: &CStr, name: &CStr) -> *mut c_void {
     if handle.is_null() {
         return handle;
     }
-    // SAFETY: dlsym's contract; the handle is live.
-    let address = unsafe { dlsym(handle, name.as_ptr()) };
-    dlclose(handle);
+    let address = look(handle);
+    close(handle);
     address
 }
 
@@ -225,6 +270,6 @@ pub(crate) fn pin(object: &Object) {
     // SAFETY: dlopen's contract; NOLOAD only changes the flags of a loaded library.
     let handle = unsafe { dlopen(object.path().as_ptr(), LAZY_NOLOAD | NODELETE) };
     if !handle.is_null() {
-        dlclose(handle);
+        close(handle);
     }
 }

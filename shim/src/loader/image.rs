@@ -8,13 +8,15 @@ use crate::loader::elf::Object;
 ///
 /// Its law is the contract of `new`: the caller guarantees that the image is mapped and well
 /// formed, so that following its own tables is sound.
-struct Image {
+pub(super) struct Image {
     base: usize,
-    strings: usize,
-    symbols: usize,
-    versions: Option<usize>,
-    gnu_hash: Option<usize>,
-    sysv_hash: Option<usize>,
+    pub(super) strings: usize,
+    pub(super) symbols: usize,
+    pub(super) versions: Option<usize>,
+    /// The versions that the image requires of other libraries.
+    pub(super) needs: Option<usize>,
+    pub(super) gnu_hash: Option<usize>,
+    pub(super) sysv_hash: Option<usize>,
 }
 
 const DT_HASH: usize = 4;
@@ -22,6 +24,7 @@ const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
 const DT_VERSYM: usize = 0x6fff_fff0;
+const DT_VERNEED: usize = 0x6fff_fffe;
 /// The bit of a symbol version that only old programs bind to.
 const VERSYM_HIDDEN: u16 = 0x8000;
 const STT_GNU_IFUNC: u8 = 10;
@@ -29,12 +32,13 @@ const STT_GNU_IFUNC: u8 = 10;
 impl Image {
     /// # Safety
     /// The object is loaded, and stays so while the image is used.
-    unsafe fn new(object: &Object) -> Option<Image> {
+    pub(super) unsafe fn new(object: &Object) -> Option<Image> {
         let mut image = Image {
             base: object.base,
             strings: 0,
             symbols: 0,
             versions: None,
+            needs: None,
             gnu_hash: None,
             sysv_hash: None,
         };
@@ -52,6 +56,7 @@ impl Image {
                 DT_STRTAB => image.strings = place,
                 DT_SYMTAB => image.symbols = place,
                 DT_VERSYM => image.versions = Some(place),
+                DT_VERNEED => image.needs = Some(place),
                 DT_GNU_HASH => image.gnu_hash = Some(place),
                 DT_HASH => image.sysv_hash = Some(place),
                 _ => {}
@@ -61,12 +66,12 @@ impl Image {
         (image.strings != 0 && image.symbols != 0).then_some(image)
     }
 
-    fn at<T: Copy>(&self, address: usize) -> T {
+    pub(super) fn at<T: Copy>(&self, address: usize) -> T {
         // SAFETY: the address is from the image's own tables (see Safety of `new`).
         unsafe { (address as *const T).read_unaligned() }
     }
 
-    fn word(&self, table: usize, index: u32) -> u32 {
+    pub(super) fn word(&self, table: usize, index: u32) -> u32 {
         self.at(table.wrapping_add((index as usize).wrapping_mul(4)))
     }
 
@@ -76,21 +81,25 @@ impl Image {
         let named: u32 = self.at(symbol);
         let section: u16 = self.at(symbol.wrapping_add(6));
         let kind: u8 = self.at::<u8>(symbol.wrapping_add(4)) & 15;
-        let start = self.strings.wrapping_add(named as usize);
-        let same = name
-            .iter()
-            .zip(start..)
-            .all(|(wanted, place)| self.at::<u8>(place) == *wanted);
-        let ends = || self.at::<u8>(start.wrapping_add(name.len())) == 0;
         let hidden = self.versions.is_some_and(|versions| {
             let version: u16 = self.at(versions.wrapping_add((index as usize).wrapping_mul(2)));
             version & VERSYM_HIDDEN != 0
         });
-        if !same || !ends() || section == 0 || kind == STT_GNU_IFUNC || hidden {
+        if section == 0 || !self.is_named(named, name) || kind == STT_GNU_IFUNC || hidden {
             return None;
         }
         let value: usize = self.at(symbol.wrapping_add(8));
         Some(self.base.wrapping_add(value))
+    }
+
+    /// Whether the string at this offset is the name.
+    pub(super) fn is_named(&self, offset: u32, name: &[u8]) -> bool {
+        let start = self.strings.wrapping_add(offset as usize);
+        let same = name
+            .iter()
+            .zip(start..)
+            .all(|(wanted, place)| self.at::<u8>(place) == *wanted);
+        same && self.at::<u8>(start.wrapping_add(name.len())) == 0
     }
 
     fn by_gnu_hash(&self, table: usize, name: &[u8]) -> Option<usize> {

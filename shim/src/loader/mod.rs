@@ -4,3 +4,4 @@
 pub(crate) mod dl;
 pub(crate) mod elf;
 pub(crate) mod image;
+pub(crate) mod versions;

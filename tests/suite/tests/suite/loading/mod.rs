@@ -5,3 +5,4 @@ mod deepbind;
 mod namespaces;
 mod old_userlands;
 mod resolution;
+mod runtimes;
