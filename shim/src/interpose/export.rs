@@ -91,25 +91,32 @@ macro_rules! export_versioned {
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
+                "4:",
                 "endbr64",
-                "mov rax, qword ptr [rsp]",
-                "mov r10, rax",
-                "shr r10, 2",
-                "add r10, {row}",
-                "and r10d, {homes} - 1",
+                "mov r10, qword ptr [rsp]",
+                "push rax",
+                "mov rax, r10",
+                "shr rax, 2",
+                "add rax, {row}",
+                "and eax, {homes} - 1",
                 "lea r11, [rip + {callers}]",
-                "mov r11, qword ptr [r11 + 8 * r10]",
-                "shl rax, 16",
-                "lea rax, [rax + {row} * 256]",
-                "sub r11, rax",
+                "mov r11, qword ptr [r11 + 8 * rax]",
+                "pop rax",
+                "shl r10, 16",
+                "lea r10, [r10 + {row} * 256]",
+                "sub r11, r10",
                 "cmp r11, 1",
                 "je {first}",
                 "cmp r11, 2",
                 "je {second}",
                 saving_arguments!(all:
+                    "push rax", "push rbx", "push rbp", "push r12",
+                    "push r13", "push r14", "push r15", "push r15",
                     "mov edi, {row}",
-                    "mov rsi, qword ptr [rsp + 56]",
-                    "call {choose}"
+                    "mov rsi, rsp",
+                    "lea rdx, [rip + 4b]",
+                    "call {choose}",
+                    "add rsp, 64"
                 ),
                 "jmp rax",
                 row = const Row::$name as usize,
@@ -117,7 +124,7 @@ macro_rules! export_versioned {
                 callers = sym crate::interpose::callers::CALLERS,
                 first = sym $name::entry::<0>,
                 second = sym $name::entry::<1>,
-                choose = sym crate::interpose::stand_in::choose,
+                choose = sym crate::interpose::stand_in::choose_versioned,
             )
         }
     };
@@ -130,28 +137,37 @@ macro_rules! export_versioned {
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
+                "4:",
                 "hint #34",
-                "lsr x16, x30, #2",
-                "add x16, x16, #{row}",
-                "and x16, x16, #{homes} - 1",
+                "lsr x9, x30, #2",
+                "add x9, x9, #{row}",
+                "and x9, x9, #{homes} - 1",
                 "adrp x17, {callers}",
                 "add x17, x17, :lo12:{callers}",
-                "ldr x16, [x17, x16, lsl #3]",
+                "ldr x9, [x17, x9, lsl #3]",
                 "mov x17, #{row} * 256",
                 "add x17, x17, x30, lsl #16",
-                "sub x16, x16, x17",
-                "cmp x16, #1",
+                "sub x9, x9, x17",
+                "cmp x9, #1",
                 "b.ne 2f",
                 "b {first}",
                 "2:",
-                "cmp x16, #2",
+                "cmp x9, #2",
                 "b.ne 3f",
                 "b {second}",
                 "3:",
                 saving_arguments!(all:
+                    "stp x16, x30, [sp, #-160]!",
+                    "stp x8, x9, [sp, #16]", "stp x10, x11, [sp, #32]",
+                    "stp x12, x13, [sp, #48]", "stp x14, x15, [sp, #64]",
+                    "stp x19, x20, [sp, #80]", "stp x21, x22, [sp, #96]",
+                    "stp x23, x24, [sp, #112]", "stp x25, x26, [sp, #128]",
+                    "stp x27, x28, [sp, #144]",
                     "mov x0, #{row}",
-                    "mov x1, x30",
+                    "mov x1, sp",
+                    "adr x2, 4b",
                     "bl {choose}",
+                    "add sp, sp, #160",
                     "mov x16, x0"
                 ),
                 "br x16",
@@ -160,7 +176,7 @@ macro_rules! export_versioned {
                 callers = sym crate::interpose::callers::CALLERS,
                 first = sym $name::entry::<0>,
                 second = sym $name::entry::<1>,
-                choose = sym crate::interpose::stand_in::choose,
+                choose = sym crate::interpose::stand_in::choose_versioned,
             )
         }
     };

@@ -14,6 +14,7 @@ pub(crate) mod dlsym;
 pub(crate) mod entries;
 mod opencl;
 mod opengl;
+mod origin;
 pub(crate) mod proc_address;
 pub(crate) mod stand_in;
 pub(crate) mod vulkan;

@@ -7,6 +7,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::interpose::origin::{Origin, Saved};
 use crate::interpose::{callers, entries};
 use crate::loader::dl;
 use crate::loader::elf::{self, Object};
@@ -82,46 +83,79 @@ pub(crate) extern "C" fn choose(row: usize, caller: usize) -> *mut c_void {
     if let Some(copy) = callers::find(row, caller) {
         return entries::entry(row, copy);
     }
-    let (library, name) = (functions::library(row), functions::name_c(row));
+    let global = copies::behind(functions::name_c(row));
+    if !global.is_null() {
+        return for_all(row, global);
+    }
     let object = dl::object_of(caller as *const c_void);
-    // The versions of the runtime separate its callers. The other libraries have none.
-    let is_versioned = library == Library::Cudart;
-    let mut address = match &object {
-        Some(object) if is_versioned => of_version(object, name),
-        _ => null_mut(),
+    for_one(row, not_global(row, object.as_ref()), Some(caller))
+}
+
+/// Selects the entry for an export of the runtime at the address `export`.
+///
+/// The runtime's symbols have versions, so the loader would have bound each caller to a runtime of
+/// the version that it requires.
+///
+/// # Safety
+/// `saved` has the registers at the call.
+pub(crate) unsafe extern "C" fn choose_versioned(
+    row: usize,
+    saved: *const Saved,
+    export: usize,
+) -> *mut c_void {
+    // SAFETY: the caller guarantees this.
+    let (Some(row), Some(saved)) = (functions::row(row), unsafe { saved.as_ref() }) else {
+        return entries::absent(Library::Cudart);
     };
+    let known = callers::find(row, saved.caller);
+    if let Some(copy) = known.or_else(|| callers::find(row, saved.by_register())) {
+        return entries::entry(row, copy);
+    }
+    let name = functions::name_c(row);
+    let Origin { object, key } = saved.origin(export, name);
+    let mut address = object.map_or(null_mut(), |object| of_version(&object, name));
     if address.is_null() {
         address = copies::behind(name);
-        if !address.is_null() && !is_versioned {
-            return for_all(row, address);
-        }
-    }
-    if address.is_null()
-        && let Some(object) = &object
-        && !object.path().is_empty()
-    {
-        // The program's own scope is the global one, which was searched above.
-        address = dl::within(object.path(), name);
     }
     if address.is_null() {
-        address = copies::elsewhere(library, name);
+        address = not_global(row, object.as_ref());
     }
+    // The copy of this library in a namespace of dlmopen does not see when the program closes a
+    // library there.
+    let key = key.filter(|_| elf::is_from_the_start(elf::own_dynamic()));
+    for_one(row, address, key)
+}
+
+/// The definition that a caller in this object reaches if none is in the global scope.
+fn not_global(row: Row, object: Option<&Object>) -> *mut c_void {
+    let name = functions::name_c(row);
+    let address = match object {
+        // The program's own scope is the global one.
+        Some(object) if !object.path().is_empty() => dl::within(object.path(), name),
+        _ => null_mut(),
+    };
+    match address.is_null() {
+        true => copies::elsewhere(functions::library(row), name),
+        false => address,
+    }
+}
+
+/// The entry for a definition that not all callers use; it is remembered by `key`.
+fn for_one(row: Row, address: *mut c_void, key: Option<usize>) -> *mut c_void {
     if address.is_null() {
         counters::ABSENT.warn(&[
             Str(functions::name(row)),
             Str(" is called, but no loaded library defines it"),
         ]);
-        return entries::absent(library);
+        return entries::absent(functions::library(row));
     }
     let object = dl::object_of(address);
     keep(object.as_ref());
     let Some(copy) = place(row, address, object.as_ref()) else {
         return address;
     };
-    // The copy of this library in a namespace of dlmopen does not see when the program closes a
-    // library there.
-    if !is_versioned || elf::is_from_the_start(elf::own_dynamic()) {
-        callers::remember(row, caller, copy);
+    if let Some(key) = key {
+        callers::remember(row, key, copy);
     }
     entries::entry(row, copy)
 }

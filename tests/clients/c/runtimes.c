@@ -3,8 +3,10 @@
  * written, the total memory in them, and whether its own runtime keeps the error of a cudaMalloc.
  * This file is compiled several times: with -DPLUGIN it is a library with such a caller, and else
  * the program, which is another one.
- * Usage: runtimes CALLER...; a caller is "program", or a library, which is opened and then closed
- * again. A library with "+" before its path stays open. */
+ * Usage: runtimes [jump] CALLER...; a caller is "program", or a library, which is opened and then closed
+ * again. A library with "+" before its path stays open. With "jump", the program calls a function of
+ * each library that ends in a jump to the runtime; "linked" is that of a library to which the program
+ * is linked, if it is compiled with -DLINKED. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -22,29 +24,63 @@ int cudaGetLastError(void);
 
 enum { ROOM = 2048, TOTAL = 288, UNTOUCHED = 0xa5 };
 
-void report(void)
+int get_properties(void *properties, int device);
+#ifdef PLUGIN
+/* Compiled to a jump, so that its caller's address is on the stack when the runtime is called. */
+int get_properties(void *properties, int device)
 {
-    unsigned char room[ROOM];
+    return cudaGetDeviceProperties(properties, device);
+}
+#endif
+
+static void print(int code, const unsigned char *room)
+{
     int bytes = ROOM;
     size_t total;
-    memset(room, UNTOUCHED, ROOM);
-    int code = cudaGetDeviceProperties(room, 0);
     while (bytes > 0 && room[bytes - 1] == UNTOUCHED)
         bytes--;
     memcpy(&total, room + TOTAL, sizeof total);
-    printf("%d: properties: code %d, %d bytes, total %zu", CUDART, code, bytes, total);
+    printf("properties: code %d, %d bytes, total %zu", code, bytes, total);
+}
+
+void report(void)
+{
+    unsigned char room[ROOM];
+    memset(room, UNTOUCHED, ROOM);
+    int code = cudaGetDeviceProperties(room, 0);
+    printf("%d: ", CUDART);
+    print(code, room);
     cudaGetLastError();
     code = cudaMalloc(NULL, 1);
     printf("; cudaMalloc: code %d, last error %d\n", code, cudaGetLastError());
 }
 
 #ifndef PLUGIN
+static void report_through(int (*get)(void *, int))
+{
+    unsigned char room[ROOM];
+    memset(room, UNTOUCHED, ROOM);
+#ifdef LINKED
+    int code = get ? get(room, 0) : get_properties(room, 0);
+#else
+    int code = get(room, 0);
+#endif
+    printf("through a jump: ");
+    print(code, room);
+    puts("");
+}
+
 int main(int count, char **words)
 {
-    for (int at = 1; at < count; at++) {
+    int jumps = count > 1 && !strcmp(words[1], "jump");
+    for (int at = 1 + jumps; at < count; at++) {
         int stays = words[at][0] == '+';
         if (!strcmp(words[at], "program")) {
             report();
+            continue;
+        }
+        if (!strcmp(words[at], "linked")) {
+            report_through(NULL);
             continue;
         }
         void *library = dlopen(words[at] + stays, RTLD_NOW | RTLD_LOCAL);
@@ -53,7 +89,10 @@ int main(int count, char **words)
             puts(dlerror());
             return 1;
         }
-        of_library();
+        if (jumps)
+            report_through((int (*)(void *, int))dlsym(library, "get_properties"));
+        else
+            of_library();
         if (!stays && dlclose(library))
             return 2;
     }

@@ -5,7 +5,7 @@
 use gpuslice_suite::compile::compile;
 use gpuslice_suite::run::{Machine, Run};
 use gpuslice_suite::slice::{GIB, of_all_devices};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The memory of the simulated card.
 const CARD: u64 = 25_438_126_080;
@@ -18,7 +18,7 @@ fn compiled(form: &str, runtime: &str, further: &[&str]) -> PathBuf {
         format!("-l:libcudart.so.{runtime}"),
     );
     let name = format!("runtimes-{form}-{major}");
-    let words = [&[&*version], further, &["-L{sim}", &library, "-ldl"]].concat();
+    let words = [&[&*version, "-O2"], further, &["-L{sim}", &library, "-ldl"]].concat();
     compile("cc", "c/runtimes.c", &name, &words)
 }
 
@@ -34,24 +34,40 @@ fn library(runtime: &str) -> String {
     compiled("library", runtime, &further).display().to_string()
 }
 
-/// The output of a caller whose calls reach its own runtime.
-fn line(major: u32, total: u64) -> String {
+/// The properties that a caller gets from its own runtime.
+fn properties(major: u32, total: u64) -> String {
     let bytes = match major {
         11 => 728,
         12 => 1032,
         _ => 1008,
     };
-    let rest = "cudaMalloc: code 1, last error 1";
-    format!("{major}: properties: code 0, {bytes} bytes, total {total}; {rest}\n")
+    format!("properties: code 0, {bytes} bytes, total {total}")
+}
+
+/// The output of a caller whose calls reach its own runtime.
+fn line(major: u32, total: u64) -> String {
+    let properties = properties(major, total);
+    format!("{major}: {properties}; cudaMalloc: code 1, last error 1\n")
+}
+
+/// The output of a library's function that ends in a jump to the library's own runtime.
+fn through(major: u32, total: u64) -> String {
+    format!("through a jump: {}\n", properties(major, total))
+}
+
+/// Checks the lines of callers that each are built for a runtime of this major version.
+fn check(of: &str, callers: &[&str], majors: &[u32]) {
+    check_lines(&program(of), callers, &|total| {
+        majors.iter().map(|major| line(*major, total)).collect()
+    });
 }
 
 /// Runs the program bare, with the preload, and in a slice.
-fn check(of: &str, callers: &[&str], majors: &[u32]) {
+fn check_lines(program: &Path, callers: &[&str], expected: &dyn Fn(u64) -> String) {
     let machine = Machine::new("rtx3090");
     let slice = of_all_devices(machine.folder(), 8 * GIB, &machine.state());
-    let expected = |total| majors.iter().map(|major| line(*major, total)).collect();
-    let run = || machine.place(Run::new(program(of)).args(callers));
-    let [of_card, of_slice]: [String; 2] = [expected(CARD), expected(8 * GIB)];
+    let run = || machine.place(Run::new(program).args(callers));
+    let [of_card, of_slice] = [expected(CARD), expected(8 * GIB)];
     assert_eq!(run().answer().clean(), of_card, "bare, {callers:?}");
     let preloaded = run().with_shim().answer();
     assert_eq!(preloaded.clean(), of_card, "preloaded, {callers:?}");
@@ -85,4 +101,34 @@ fn libraries_that_replace_each_other_call_the_runtime_that_they_need() {
     let [eleven, twelve, thirteen] = ["11.0", "12", "13"].map(library);
     let callers = [&*thirteen, &eleven, &twelve, &thirteen, "program", &eleven];
     check("12", &callers, &[13, 11, 12, 13, 12, 11]);
+}
+
+/// When the runtime is called, the return address lies in the program, which needs another runtime.
+#[test]
+fn functions_that_end_in_a_jump_call_the_runtime_that_they_need() {
+    let [eleven, thirteen] = ["11.0", "13"].map(library);
+    let callers = ["jump", "program", &thirteen, &eleven, &thirteen, "program"];
+    check_lines(&program("12"), &callers, &|total| {
+        let jumps = [13, 11, 13].map(|major| through(major, total)).concat();
+        [line(12, total), jumps, line(12, total)].concat()
+    });
+}
+
+#[test]
+fn a_linked_function_that_ends_in_a_jump_calls_the_runtime_that_it_needs() {
+    let thirteen = library("13");
+    let linked = ["-DLINKED", "-Wl,-rpath,{here}:{sim}", &thirteen];
+    let name = "runtimes-linked";
+    let words = [
+        &["-DCUDART=12", "-O2"],
+        &linked[..],
+        &["-L{sim}", "-l:libcudart.so.12", "-ldl"],
+    ];
+    let program = compile("cc", "c/runtimes.c", name, &words.concat());
+    let callers = ["jump", "program", "linked", "program", "linked", &thirteen];
+    check_lines(&program, &callers, &|total| {
+        let own = line(12, total);
+        let jump = through(13, total);
+        [&*own, &jump, &own, &jump, &jump].concat()
+    });
 }
