@@ -1,5 +1,5 @@
-//! The calling thread's current context, by its number, and whether a primary context exists.
-//! Touches: the driver, when the process has had more than one context.
+//! The calling thread's current context, by its number, and whether a device has contexts.
+//! Touches: the driver, when the process has had more than one context; this process's own table.
 
 use core::ffi::c_void;
 
@@ -10,7 +10,7 @@ use crate::real::abi::{CUdevice, SUCCESS};
 use crate::real::copies::CopyId;
 use crate::real::functions;
 use crate::state::contexts;
-use crate::state::handles::Space;
+use crate::state::handles::{self, Space};
 use crate::state::page::ProcessState;
 
 /// The number of the calling thread's current context. 0: the thread has none.
@@ -46,4 +46,17 @@ pub(crate) fn has_primary(copy: CopyId, ordinal: CudaOrdinal) -> Option<bool> {
     // SAFETY: cuDevicePrimaryCtxGetState's contract: it writes to locals of its types.
     let code = unsafe { ask(dev, &raw mut flags, &raw mut active) };
     (code == SUCCESS).then_some(active != 0)
+}
+
+/// Whether this process has created a context on a device, besides the primary one.
+#[cold]
+pub(crate) fn has_created(copy: CopyId, ordinal: CudaOrdinal) -> bool {
+    let Some(account) = account::by_ordinal(copy, ordinal) else {
+        return false;
+    };
+    let mut found_one = false;
+    handles::each(account.state, |space, _, found| {
+        found_one |= space == Space::Context && found.charge().device == account.listed;
+    });
+    found_one
 }

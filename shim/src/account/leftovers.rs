@@ -69,3 +69,15 @@ impl Leftover {
         }
     }
 }
+
+/// Releases the reserves of destroyed pools on a device whose pools have ended.
+pub(crate) fn ended(device: ledger::Device) {
+    let Some(state) = page::page() else {
+        return;
+    };
+    handles::each(state, |space, _, found| {
+        if space == Space::Doomed && found.charge().device == device {
+            account::freed(found);
+        }
+    });
+}

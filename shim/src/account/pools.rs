@@ -267,15 +267,15 @@ pub(crate) fn created(copy: CopyId, handle: CUmemoryPool, place: PoolPlace) {
 }
 
 /// Blocks driver calls with the pools of a device, and waits for those in progress. The device's
-/// primary context may be about to end, and its pools end with it.
+/// primary context may be about to end, and its pools may end with it.
 pub(crate) fn close_all(ordinal: CudaOrdinal) {
     each_on(ordinal, |known| known.close());
     each_on(ordinal, |known| known.wait_until_left());
 }
 
-/// Follows `close_all`: forgets the closed pools if the primary context ended, else reopens them.
-pub(crate) fn closed(copy: CopyId, ordinal: CudaOrdinal, gone: bool) {
-    each_on(ordinal, |known| match gone {
+/// Follows `close_all`: forgets the closed pools if they have ended, else reopens them.
+pub(crate) fn closed(copy: CopyId, ordinal: CudaOrdinal, have_ended: bool) {
+    each_on(ordinal, |known| match have_ended {
         true => ended(copy, known, Known::forget_reset, 0),
         false => known.open(),
     });

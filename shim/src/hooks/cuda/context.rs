@@ -16,7 +16,7 @@ use gpuslice_config::words::device::CudaOrdinal;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::{self, Account, Outcome};
-use crate::account::{context_size, current_context, graphs, pools};
+use crate::account::{context_size, current_context, graphs, leftovers, pools};
 use crate::answer::device;
 use crate::hooks::cuda::{green, pool};
 use crate::hooks::out;
@@ -281,8 +281,10 @@ pub(crate) unsafe fn primary_release(call: Call<Release>, dev: CUdevice) -> CUre
 }
 
 /// Releases a device's primary context. After the last release the context is gone, and with it all
-/// memory allocated in it. The vendor documents this as a reset, which destroys all resources of
-/// the device: so no thread may call the driver with its pools meanwhile.
+/// memory allocated in it. The vendor calls that a reset, which may destroy the device's pools: no
+/// thread may call the driver with them meanwhile. Memory from pools does not belong to a context, so
+/// while the process has another context on the device, its pools stay charged as the driver reports
+/// them.
 pub(crate) fn primary_let_go(
     copy: CopyId,
     ordinal: CudaOrdinal,
@@ -295,14 +297,18 @@ pub(crate) fn primary_let_go(
     }
     let code = ask();
     let gone = counts && code == SUCCESS && !is_active(copy, ordinal);
+    let pools_end = gone && !current_context::has_created(copy, ordinal);
     if closes {
-        pools::closed(copy, ordinal, gone);
+        pools::closed(copy, ordinal, pools_end);
     }
     if gone && let Some(found) = account::find(Space::Primary, u64::from(ordinal.0)) {
         let charge = found.charge();
         account::freed(found);
         account::context_gone(charge.context);
         green::primary_ended(charge.device);
+        if pools_end {
+            leftovers::ended(charge.device);
+        }
         ended(copy);
     }
     code

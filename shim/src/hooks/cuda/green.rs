@@ -116,14 +116,8 @@ pub(crate) fn primary_ended(device: ledger::Device) {
         return;
     };
     handles::each(state, |space, _, found| {
-        let charge = found.charge();
-        match space {
-            Space::GreenContext if charge.device == device => {
-                found.take();
-            }
-            // The reserve of a destroyed pool on this device is gone too.
-            Space::Doomed if charge.device == device => account::freed(found),
-            _ => {}
+        if space == Space::GreenContext && found.charge().device == device {
+            found.take();
         }
     });
 }

@@ -195,8 +195,8 @@ pub(crate) fn settle_all(driver: &Driver, state: &mut State) {
     }
 }
 
-/// Called when the device has no context any more. The end of a primary context is a reset, which
-/// destroys all resources of the device: its pools too, the default one included.
+/// Called when the device has no context any more. If its last one was the primary context, its pools
+/// are assumed to be destroyed, the default one included: the vendor calls that a reset.
 pub(crate) fn forget_device(driver: &Driver, state: &mut State, last: &Context) {
     let device = last.device;
     let mut reset = Vec::new();

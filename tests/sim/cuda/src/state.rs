@@ -144,14 +144,20 @@ impl State {
 }
 
 /// Frees everything that a context owns, and the device's pools if the context was the last one
-/// there.
+/// there. The vendor documents that memory from pools does not belong to a context. It is assumed to
+/// end with the last one.
 pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
     let mut state = driver.state();
     let handle = context.handle();
+    let is_last = is_last(driver, &state, context);
+    let ends = |it: &Allocation| match it.paid {
+        Paid::Pool(..) => is_last && it.device == context.device,
+        _ => it.context == handle,
+    };
     let gone: Vec<u64> = state
         .allocations
         .iter()
-        .filter(|(_, it)| it.context == handle)
+        .filter(|(_, it)| ends(it))
         .map(|(base, _)| *base)
         .collect();
     for base in gone {
@@ -169,18 +175,18 @@ pub(crate) fn free_all_of(driver: &Driver, context: &'static Context) {
         crate::array::destroy(driver, &mut state, array).unwrap_or(());
     }
     state.streams.retain(|_, owner| *owner != handle);
-    let someone_else = state
-        .contexts
-        .iter()
-        .any(|it| it.device == context.device && it.handle() != handle && it.alive().is_ok())
-        || (!context.is_primary
-            && driver
-                .device(context.device)
-                .is_ok_and(|device| device.primary.alive().is_ok()));
-    if !someone_else || context.is_primary {
+    if is_last {
         crate::pool::forget_device(driver, &mut state, context);
-    }
-    if !someone_else {
         crate::graph_memory::forget_device(driver, &mut state, context.device);
     }
+}
+
+/// Whether no other context of this process is on the context's device.
+fn is_last(driver: &Driver, state: &State, context: &Context) -> bool {
+    let handle = context.handle();
+    let is_other = |it: &'static Context| {
+        it.device == context.device && it.handle() != handle && it.alive().is_ok()
+    };
+    let primary = driver.device(context.device).map(|device| device.primary);
+    !state.contexts.iter().copied().any(is_other) && !primary.is_ok_and(is_other)
 }

@@ -94,6 +94,68 @@ fn a_primary_context_that_others_still_use_keeps_its_pools() {
     assert_eq!((slice.counted(), slice.held()), (CONTEXT, CONTEXT));
 }
 
+/// A library may retain and release the primary context while the program uses a context of its own.
+#[test]
+fn a_pool_stays_charged_while_another_context_lives() {
+    for ends in ["release-primary", "reset"] {
+        let slice = Counted::new("rtx3090", 8 * GIB);
+        let mut worker = slice.worker();
+        worker.must("context 0");
+        worker.must("pool 1");
+        worker.must(&format!("from 2 1 {}", 2 * GIB));
+        worker.must(&format!("async 3 {}", 2 * GIB));
+        worker.must(ends);
+        let held = CONTEXT + 4 * GIB;
+        assert_eq!((slice.counted(), slice.held()), (held, held), "{ends}");
+        worker.must("start 0");
+        let code = worker.code(&format!("alloc 4 {}", 4 * GIB));
+        assert_eq!(code, OUT_OF_MEMORY, "{ends}");
+        worker.must("free 2");
+        worker.must("free 3");
+        worker.must("synchronise 1 0");
+        let held = 2 * CONTEXT;
+        assert_eq!((slice.counted(), slice.held()), (held, held), "{ends}");
+        // With the last context, the memory of the pools ends.
+        worker.must(&format!("async 3 {}", 2 * GIB));
+        worker.must("free 0");
+        worker.must(ends);
+        assert_eq!((slice.counted(), slice.held()), (0, 0), "{ends}");
+        assert_eq!(slice.truth().misuses, 0);
+    }
+}
+
+#[test]
+fn a_destroyed_pool_in_use_stays_charged_while_another_context_lives() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let mut worker = slice.worker();
+    worker.must("context 0");
+    worker.must("pool 1");
+    worker.must(&format!("from 2 1 {}", 2 * GIB));
+    worker.must("free 1");
+    worker.must("release-primary");
+    let held = CONTEXT + 2 * GIB;
+    assert_eq!((slice.counted(), slice.held()), (held, held));
+    worker.must("start 0");
+    worker.must("free 2");
+    let held = 2 * CONTEXT;
+    assert_eq!((slice.counted(), slice.held()), (held, held));
+    assert_eq!(slice.truth().misuses, 0);
+}
+
+#[test]
+fn a_pool_whose_memory_ends_with_the_last_context_is_not_charged() {
+    let slice = Counted::new("rtx3090", 8 * GIB);
+    let mut worker = slice.worker();
+    worker.must("context 0");
+    worker.must(&format!("async 1 {}", 2 * GIB));
+    worker.must("release-primary");
+    assert_eq!(slice.counted(), CONTEXT + 2 * GIB);
+    // The library measures it.
+    worker.must("free 0");
+    assert_eq!((slice.counted(), slice.held()), (0, 0));
+    assert_eq!(slice.truth().misuses, 0);
+}
+
 #[test]
 fn a_refused_allocation_does_not_end_a_capture_of_another_thread() {
     let slice = Counted::new("rtx3090", CONTEXT + GIB);
