@@ -104,6 +104,29 @@ fn the_exporter_pays_then_the_importers_do_once() {
 }
 
 #[test]
+fn small_objects_are_charged_by_their_pages() {
+    let rows = Rows::new(8);
+    let charge = || sharing::imported(rows.table(), GPU, |_, _| true);
+    for number in 0..500 {
+        rows.row(1).import(Class::of(number), Bytes::kib(256));
+    }
+    assert_eq!(charge(), 125 * MIB);
+    // An export hides no more than its size.
+    rows.row(0).export(Class::of(0), Bytes::kib(4));
+    assert_eq!(charge(), 125 * MIB - 4096);
+    let all = |_, _| true;
+    let growth = sharing::growth(rows.table(), GPU, Class::of(0), 1, Bytes::kib(12), all);
+    assert_eq!(growth, Bytes::kib(12));
+    let object = sharing::object(rows.table(), GPU, Class::of(0), all);
+    assert_eq!(object.unwrap().bytes, Bytes::kib(4));
+    rows.row(0).unexport(Class::of(0), Bytes::kib(4));
+    for number in 0..500 {
+        rows.row(1).unimport(Class::of(number), Bytes::kib(256));
+    }
+    assert_eq!(charge(), 0);
+}
+
+#[test]
 fn objects_that_cannot_be_told_apart_are_never_charged_twice() {
     let rows = Rows::new(8);
     let class = Class::of(1);

@@ -69,7 +69,7 @@ pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"GPUSLICE");
 /// Replaces the magic once a process has found that the ledger was overwritten.
 pub(crate) const DAMAGED: u64 = u64::from_ne_bytes(*b"DAMAGED!");
 /// The version of the layout; any other version is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The kind of held memory, for display: only the sum decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

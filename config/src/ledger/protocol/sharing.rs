@@ -16,7 +16,6 @@
 //! after the used bytes. In between the bytes count twice, but are never missed.
 
 use super::layout::{Device, Head, Table};
-use super::step::STEP;
 use super::sync::{AtomicU32, AtomicU64};
 use crate::words::units::Bytes;
 use core::mem::offset_of;
@@ -34,9 +33,9 @@ pub(crate) struct Sharer {
     /// The slot of the row's process and device, plus one.
     owner: AtomicU32,
     spare: [AtomicU32; 15],
-    /// The exported memory that it still holds: steps, and above them the number of objects.
+    /// The exported memory that it still holds: pages, and above them the number of objects.
     exported: [AtomicU64; CLASSES],
-    /// The imported memory, in steps.
+    /// The imported memory, in pages.
     imported: [AtomicU32; CLASSES],
 }
 
@@ -83,15 +82,18 @@ pub fn key_of(bytes: &[u8]) -> u64 {
     mixed ^ mixed >> 31
 }
 
-const STEPS: u64 = u32::MAX as u64;
-const OBJECT: u64 = STEPS + 1;
+/// The unit of a row's words: the smallest size in which Vulkan and OpenCL are charged. A word counts
+/// up to 16 TiB.
+const PAGE: u64 = 4 << 10;
+const PAGES: u64 = u32::MAX as u64;
+const OBJECT: u64 = PAGES + 1;
 
-fn steps(bytes: Bytes) -> u32 {
-    u32::try_from(bytes.get().div_ceil(STEP)).unwrap_or(u32::MAX)
+fn pages(bytes: Bytes) -> u32 {
+    u32::try_from(bytes.get().div_ceil(PAGE)).unwrap_or(u32::MAX)
 }
 
-fn bytes(steps: u64) -> u64 {
-    steps.saturating_mul(STEP)
+fn bytes(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE)
 }
 
 /// The rows that were ever used.
@@ -169,12 +171,12 @@ fn charge(
             *most = (*most).max(u64::from(imported.load(SeqCst)));
         }
         for (held, exported) in held.iter_mut().zip(&row.exported) {
-            *held = held.saturating_add(exported.load(SeqCst) & STEPS);
+            *held = held.saturating_add(exported.load(SeqCst) & PAGES);
         }
     }
     let charged = most.iter().zip(held);
-    let steps = charged.map(|(most, held)| most.saturating_sub(held));
-    bytes(steps.fold(0, u64::saturating_add))
+    let pages = charged.map(|(most, held)| most.saturating_sub(held));
+    bytes(pages.fold(0, u64::saturating_add))
 }
 
 fn is_on(
@@ -195,7 +197,7 @@ fn is_on(
 }
 
 /// The charge for a class on a device, now, and if the owner of this slot imported so many more
-/// steps.
+/// pages.
 fn charge_with(
     table: Table<'_>,
     device: Device,
@@ -213,7 +215,7 @@ fn charge_with(
             && is_on(table, row, device, &mut lives)
         {
             most = most.max(u64::from(imported.load(SeqCst)));
-            held = held.saturating_add(exported.load(SeqCst) & STEPS);
+            held = held.saturating_add(exported.load(SeqCst) & PAGES);
         }
     }
     let after = most.max(own.saturating_add(u64::from(more)));
@@ -229,7 +231,7 @@ pub(crate) fn growth(
     more: Bytes,
     lives: impl FnMut(usize, Head) -> bool,
 ) -> Bytes {
-    let (now, after) = charge_with(table, device, class, slot, steps(more), lives);
+    let (now, after) = charge_with(table, device, class, slot, pages(more), lives);
     Bytes::new(bytes(after.saturating_sub(now)))
 }
 
@@ -250,18 +252,18 @@ pub(crate) fn object(
     mut lives: impl FnMut(usize, Head) -> bool,
 ) -> Option<ObjectSize> {
     let place = usize::from(class.number());
-    let (mut objects, mut steps) = (0u64, 0u64);
+    let (mut objects, mut pages) = (0u64, 0u64);
     for row in rows(table) {
         if let Some(exported) = row.exported.get(place)
             && is_on(table, row, device, &mut lives)
         {
             let word = exported.load(SeqCst);
             objects = objects.saturating_add(word / OBJECT);
-            steps = steps.saturating_add(word & STEPS);
+            pages = pages.saturating_add(word & PAGES);
         }
     }
     let size = ObjectSize {
-        bytes: Bytes::new(bytes(steps.div_ceil(objects.max(1)))),
+        bytes: Bytes::new(bytes(pages.div_ceil(objects.max(1)))),
         is_average: objects > 1,
     };
     (objects != 0).then_some(size)
@@ -296,10 +298,10 @@ impl Sharer {
     /// Adds an exported object.
     pub(crate) fn export(&self, class: Class, size: Bytes) {
         if let Some(word) = self.exported.get(usize::from(class.number())) {
-            let size = u64::from(steps(size));
+            let size = u64::from(pages(size));
             change(word, |seen| {
-                let all = (seen & STEPS).saturating_add(size).min(STEPS);
-                (seen & !STEPS).saturating_add(OBJECT) | all
+                let all = (seen & PAGES).saturating_add(size).min(PAGES);
+                (seen & !PAGES).saturating_add(OBJECT) | all
             });
         }
     }
@@ -307,10 +309,10 @@ impl Sharer {
     /// Removes an exported object that is no longer held.
     pub(crate) fn unexport(&self, class: Class, size: Bytes) {
         if let Some(word) = self.exported.get(usize::from(class.number())) {
-            let size = u64::from(steps(size));
+            let size = u64::from(pages(size));
             change(word, |seen| {
-                let objects = (seen & !STEPS).saturating_sub(OBJECT);
-                objects | (seen & STEPS).saturating_sub(size)
+                let objects = (seen & !PAGES).saturating_sub(OBJECT);
+                objects | (seen & PAGES).saturating_sub(size)
             });
         }
     }
@@ -318,14 +320,14 @@ impl Sharer {
     /// Adds imported memory.
     pub(crate) fn import(&self, class: Class, size: Bytes) {
         if let Some(word) = self.imported.get(usize::from(class.number())) {
-            change32(word, |seen| seen.saturating_add(steps(size)));
+            change32(word, |seen| seen.saturating_add(pages(size)));
         }
     }
 
     /// Removes imported memory that is no longer held.
     pub(crate) fn unimport(&self, class: Class, size: Bytes) {
         if let Some(word) = self.imported.get(usize::from(class.number())) {
-            change32(word, |seen| seen.saturating_sub(steps(size)));
+            change32(word, |seen| seen.saturating_sub(pages(size)));
         }
     }
 }
@@ -358,22 +360,22 @@ pub(crate) fn payers(
             continue;
         }
         for class in 0..CLASSES {
-            let (mut most, mut held) = (None, 0u32);
+            let (mut most, mut held) = (None, 0u64);
             for (owner, row) in owners.iter().zip(rows()) {
                 let Some((slot, _)) = owner.filter(|owner| is_its(&Some(*owner))) else {
                     continue;
                 };
-                let imported = word(row, place(offset_of!(Sharer, imported), class, 4));
+                let imported = word(row, place(offset_of!(Sharer, imported), class, 4)).into();
                 if imported > most.map_or(0, |(_, most)| most) {
                     most = Some((slot, imported));
                 }
                 let exported = word(row, place(offset_of!(Sharer, exported), class, 8));
-                held = held.saturating_add(exported);
+                held = held.saturating_add(exported.into());
             }
             if let Some((slot, most)) = most
                 && most > held
             {
-                pays(slot, bytes(u64::from(most.saturating_sub(held))));
+                pays(slot, bytes(most.saturating_sub(held)));
             }
         }
     }

@@ -331,7 +331,8 @@ fn imported(copy: CopyId, handle: MemHandle, class: Class) -> bool {
         return true;
     };
     let exported = account.ledger.exported(account.listed, class);
-    let size = exported.map_or(Bytes::ZERO, |exported| exported.bytes);
+    // Records have whole steps. An average, and what Vulkan has exported, may be a part of one.
+    let size = exported.map_or(Bytes::ZERO, |exported| stepped(exported.bytes.get()));
     let whose = match account.import(class, size) {
         Import::Refused { .. } => return false,
         Import::Shared if exported.is_some_and(|exported| exported.is_average) => Whose::Averaged,

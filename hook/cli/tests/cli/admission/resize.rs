@@ -304,7 +304,7 @@ fn what_cannot_be_resized_is_refused_with_its_reason() {
     let mut older = whole.clone();
     older[8] -= 1;
     std::fs::write(&ledger, older).unwrap();
-    refused(&["headed", "2GiB"], "the ledger has version 3, not 4");
+    refused(&["headed", "2GiB"], "the ledger has version 4, not 5");
     std::fs::write(&ledger, whole).unwrap();
     let pid = one.id().to_string();
     let named = resize(&machine, &[&pid, "3GiB"]);

@@ -99,7 +99,7 @@ fn a_ledger_of_another_release_is_named() {
     let said = own.bench.about(&own.running);
     said.is_warned_of("ledger-version");
     assert!(
-        said.text.contains("the ledger has version 3, not 4"),
+        said.text.contains("the ledger has version 4, not 5"),
         "{}",
         said.text
     );

@@ -67,6 +67,33 @@ fn memory_from_outside_the_slice_is_charged_to_its_vulkan_importer() {
     assert_eq!(slice.counted(), GIB);
 }
 
+/// Small buffers, as a compositor or a camera shares them. Drivers serve several from one block.
+#[test]
+fn small_imports_are_charged_by_their_pages() {
+    const COUNT: u64 = 60;
+    const SMALL: u64 = 256 << 10;
+    for by_opencl in [false, true] {
+        let slice = Counted::new("rtx3090", GIB);
+        let outside = gpuslice_suite::run::Run::new(env!("CARGO_BIN_EXE_client-vulkan"));
+        let mut neighbour = super::client(slice.machine().place(outside), Way::Loader);
+        neighbour.must("open 0 0 1");
+        let (mut importer, device, free) = match by_opencl {
+            false => (opened(&slice, Way::Loader), "0 ", "free"),
+            true => (opencl::worker(&slice, "icd"), "", "release"),
+        };
+        for number in 0..COUNT {
+            assert_eq!(take(&mut neighbour, number, SMALL), 0);
+            let (pid, descriptor) = (neighbour.pid(), export(&mut neighbour, number));
+            importer.must(&format!(
+                "import {number} {SMALL} {device}{pid} {descriptor}"
+            ));
+        }
+        assert_eq!(slice.counted(), COUNT * SMALL);
+        (0..COUNT).for_each(|number| importer.must(&format!("{free} {number}")));
+        assert_eq!(slice.counted(), 0);
+    }
+}
+
 #[test]
 fn an_import_that_is_charged_gets_what_cuda_keeps() {
     let slice = Counted::new("rtx3090", 2 * GIB);
