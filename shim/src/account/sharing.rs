@@ -17,37 +17,63 @@ use crate::real::functions;
 use crate::state::allocations::STEP;
 use crate::state::handles::{self, FoundEntry, Space};
 use crate::state::page::{self, ProcessState};
-use crate::sys::Stat;
+use crate::sys::{Stat, file_system, int};
 use gpuslice_config::ledger::stepped;
 
 /// The size of an IPC or fabric handle, in bytes.
 pub(crate) const HANDLE: usize = 64;
+
+/// The key of the memory that a shareable handle refers to.
+#[derive(Clone, Copy)]
+pub(crate) struct Key {
+    pub(crate) number: u64,
+    /// Whether no other memory has this key.
+    pub(crate) is_unique: bool,
+}
+
+impl Key {
+    pub(crate) fn class(self) -> Class {
+        Class::of(self.number)
+    }
+
+    /// The key of the file that a descriptor is open on. Dma-bufs and files of a memory file system
+    /// have an inode each; all descriptors of a device's file have the same one.
+    fn of_file(descriptor: i32) -> Option<Key> {
+        /// `DMA_BUF_MAGIC` of `linux/magic.h`, which the libc crate lacks.
+        const DMA_BUF: u64 = 0x444d_4142;
+        let stat = Stat::of(descriptor).ok()?;
+        let (device, inode) = stat.identity;
+        let mut bytes = [0; 16];
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        for (word, value) in words.iter_mut().zip([device, inode]) {
+            *word = value.to_ne_bytes();
+        }
+        Some(Key {
+            number: key_of(&bytes),
+            is_unique: stat.regular || file_system(int(descriptor)) == Ok(DMA_BUF),
+        })
+    }
+}
 
 /// The key of the memory that a shareable handle of this type refers to. None: the type is unknown
 /// here, or the handle has no key.
 ///
 /// # Safety
 /// `place` points to a fabric handle, if `kind` is fabric.
-pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option<u64> {
+pub(crate) unsafe fn key_of_shareable(kind: i32, place: *const c_void) -> Option<Key> {
     /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: the pointer's value is the descriptor.
     const DESCRIPTOR: i32 = 1;
     /// `CU_MEM_HANDLE_TYPE_FABRIC`.
     const FABRIC: i32 = 8;
     match kind {
-        DESCRIPTOR => {
-            let descriptor = i32::try_from(place as usize).ok()?;
-            let (device, inode) = Stat::of(descriptor).ok()?.identity;
-            let mut bytes = [0; 16];
-            let (words, _) = bytes.as_chunks_mut::<8>();
-            for (word, value) in words.iter_mut().zip([device, inode]) {
-                *word = value.to_ne_bytes();
-            }
-            Some(key_of(&bytes))
-        }
+        DESCRIPTOR => Key::of_file(i32::try_from(place as usize).ok()?),
         FABRIC if !place.is_null() => {
             // SAFETY: the caller guarantees that `place` points to a fabric handle.
             let handle = unsafe { place.cast::<[u8; HANDLE]>().read() };
-            Some(key_of(&handle))
+            Some(Key {
+                number: key_of(&handle),
+                is_unique: true,
+            })
         }
         _ => None,
     }

@@ -47,11 +47,13 @@ pub(crate) enum Space {
     OpenClImport,
     /// Physical memory that was mapped into a sparse array.
     Tile,
+    /// Another process's memory that Vulkan or OpenCL has imported: see `objects`.
+    ImportedObject,
 }
 
 impl Space {
     /// All spaces.
-    pub(crate) const ALL: [Space; 21] = [
+    pub(crate) const ALL: [Space; 22] = [
         Space::Memory,
         Space::Primary,
         Space::Context,
@@ -73,5 +75,6 @@ impl Space {
         Space::OpenCl,
         Space::OpenClImport,
         Space::Tile,
+        Space::ImportedObject,
     ];
 }

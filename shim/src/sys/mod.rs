@@ -24,8 +24,8 @@ pub(crate) mod stderr;
 
 pub(crate) use file::{Contents, File, Listing, is_sealed_text};
 pub(crate) use gpuslice_config::sys::{
-    EACCES, EFBIG, EINVAL, ELOOP, ENOENT, ENOTDIR, ETIMEDOUT, Errno, Stat, int, map, map_wiped,
-    syscall, unmap,
+    EACCES, EFBIG, EINVAL, ELOOP, ENOENT, ENOTDIR, ETIMEDOUT, Errno, Stat, file_system, int, map,
+    map_wiped, syscall, unmap,
 };
 pub(crate) use stat::{stat_into, statx_into};
 pub(crate) use stderr::write_stderr;

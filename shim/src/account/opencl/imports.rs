@@ -6,9 +6,11 @@
 use core::ffi::c_void;
 
 use gpuslice_config::ledger::Class;
+use gpuslice_config::words::units::Bytes;
 
 use super::{Allocate, Made, Request, account, report_end};
-use crate::account::share::{self, Full, Granted, Named, Share};
+use crate::account::share::{self, Full, Granted, Named};
+use crate::account::sharing::Key;
 use crate::account::{Account, find, ledger};
 use crate::answer::opencl::{self, Room};
 use crate::log::counters;
@@ -19,15 +21,14 @@ use crate::state::handles::{self, Space};
 #[derive(Clone, Copy)]
 pub(crate) struct External {
     /// The key of the memory. None: it cannot be told from other memory, and is not charged.
-    pub(crate) key: Option<u64>,
+    pub(crate) key: Option<Key>,
     /// The devices that the program names, up to a null. Null: those of the context.
     pub(crate) devices: *const cl_device_id,
 }
 
 /// The account of the device that has the memory: the first one on which a process of the slice has
 /// exported it, or else the first one.
-fn payer(devices: impl Iterator<Item = cl_device_id>, key: u64) -> Option<Account> {
-    let class = Class::of(key);
+fn payer(devices: impl Iterator<Item = cl_device_id>, class: Class) -> Option<Account> {
     let mut first = None;
     for account in devices.filter_map(account) {
         if account.ledger.exported(account.listed, class).is_some() {
@@ -55,8 +56,8 @@ pub(crate) unsafe fn pay(request: Request, external: External, allocate: Allocat
     });
     let found = external.key.filter(|_| request.bytes != 0).and_then(|key| {
         let account = match external.devices.is_null() {
-            true => payer(of_context, key),
-            false => payer(named, key),
+            true => payer(of_context, key.class()),
+            false => payer(named, key.class()),
         };
         Some((account?, key))
     });
@@ -76,22 +77,23 @@ pub(crate) unsafe fn pay(request: Request, external: External, allocate: Allocat
     let object = allocate.call();
     match object.is_null() {
         true => granted.undo(&account, bytes),
-        false => keep(&account, object, granted, granted.share(&account, bytes)),
+        false => keep(&account, object, granted, bytes),
     }
     Made::Object(object, 0)
 }
 
 /// Records imported memory by its object.
-fn keep(account: &Account, object: cl_mem, granted: Granted, share: Share) {
+fn keep(account: &Account, object: cl_mem, granted: Granted, bytes: Bytes) {
     let number = object as u64;
     // An object that ended without a report.
     if let Some(old) = handles::find(account.state, Space::OpenClImport, number) {
         release(old);
     }
-    if handles::put_payload(account.state, Space::OpenClImport, number, share.pack()) {
+    let record = granted.record(account, bytes);
+    if handles::put_payload(account.state, Space::OpenClImport, number, record) {
         return report_end(object, gone, 0);
     }
-    granted.undo(account, share.bytes);
+    granted.undo(account, bytes);
     counters::UNCOUNTED.warn_text("no memory to record an import, which is not counted");
 }
 
@@ -106,6 +108,6 @@ fn release(found: handles::FoundEntry) {
     if found.take()
         && let Some(ledger) = ledger()
     {
-        Share::unpack(found.payload()).release(ledger);
+        share::release(found.payload(), ledger);
     }
 }

@@ -7,7 +7,7 @@ use gpuslice_config::ledger::{Class, Kind};
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::physical::Whose;
-use crate::account::share::{Full, Granted, Share};
+use crate::account::share::{self, Full, Granted, Share};
 use crate::account::{self, Account, Outcome};
 use crate::log::counters;
 use crate::real::vulkan_abi::VkDeviceMemory;
@@ -57,7 +57,7 @@ pub(crate) fn keep(
     granted: Granted,
     bytes: Bytes,
 ) {
-    let share = granted.share(account, bytes).pack();
+    let share = granted.record(account, bytes);
     let put = |key| handles::put_new(account.state, Space::Vulkan, key, share);
     match owner.key(memory).map_or(PutNew::Full, put) {
         PutNew::Done => {}
@@ -111,7 +111,9 @@ pub(crate) fn release_of(account: &Account, found: FoundEntry) {
         let share = Share::unpack(found.payload());
         match share.whose {
             Whose::Own => account.release(share.bytes, Kind::Vmm),
-            Whose::Exported | Whose::Imported | Whose::Averaged => share.release(account.ledger),
+            Whose::Exported | Whose::Imported | Whose::Averaged => {
+                share::release(found.payload(), account.ledger);
+            }
         }
     }
 }
@@ -122,7 +124,7 @@ pub(crate) fn release(found: FoundEntry) {
     if found.take()
         && let Some(ledger) = account::ledger()
     {
-        Share::unpack(found.payload()).release(ledger);
+        share::release(found.payload(), ledger);
     }
 }
 
@@ -139,13 +141,12 @@ pub(crate) fn device_gone(device: u8) {
     });
 }
 
-/// Records that this process has exported memory under a key.
+/// Records that this process has exported memory under a key of this class.
 #[inline(never)]
-pub(crate) fn exported(found: FoundEntry, key: u64) {
+pub(crate) fn exported(found: FoundEntry, class: Class) {
     let (share, Some(ledger)) = (Share::unpack(found.payload()), account::ledger()) else {
         return;
     };
-    let class = Class::of(key);
     if share.whose != Whose::Own || !ledger.export(share.device, class, share.bytes) {
         return;
     }

@@ -117,7 +117,7 @@ pub(crate) unsafe fn export_handle(
     };
     // SAFETY: CUDA_SUCCESS, so the driver has written a handle of this type.
     if let Some(key) = unsafe { sharing::key_of_shareable(kind, place) } {
-        exported(handle, Class::of(key));
+        exported(handle, key.class());
     }
     code
 }

@@ -289,7 +289,7 @@ pub(crate) unsafe fn import(
     let key = unsafe { sharing::key_of_shareable(kind, os_handle) };
     // SAFETY: CUDA_SUCCESS, so the driver has written every place that is not null.
     if let (Some(key), Some(made)) = (key, unsafe { out::got(handle) })
-        && !imported(call.copy, made, Class::of(key))
+        && !imported(call.copy, made, key.class())
     {
         if let Some(release) = functions::cuMemRelease::real(call.copy) {
             // SAFETY: this thread has just imported it; no other thread knows the handle.

@@ -37,7 +37,7 @@ pub(crate) unsafe fn descriptor(
             unsafe { sharing::key_of_shareable(DESCRIPTOR, descriptor as usize as *const c_void) };
         for member in 0..body.count {
             if let (Some(found), Some(key)) = (account::find(place.owner(member), memory), key) {
-                account::exported(found, key);
+                account::exported(found, key.class());
             }
         }
     }

@@ -7,7 +7,8 @@ use gpuslice_config::ledger::Kind;
 use gpuslice_config::words::units::Bytes;
 
 use crate::account::share::{self, Full, Granted, Named};
-use crate::account::{Account, sharing, vulkan as account};
+use crate::account::sharing::{self, Key};
+use crate::account::{Account, vulkan as account};
 use crate::hooks::vulkan::devices::{self, Body};
 use crate::hooks::vulkan::group;
 use crate::real::functions::Call;
@@ -23,7 +24,7 @@ pub(super) struct Request {
     /// The members that get memory, one bit each.
     pub(super) members: u32,
     /// The key of the memory that is imported.
-    import: Option<u64>,
+    import: Option<Key>,
 }
 
 /// `vkAllocateMemory`.

@@ -110,6 +110,64 @@ fn an_import_that_is_charged_gets_what_cuda_keeps() {
     assert_eq!(slice.counted(), context + GIB);
 }
 
+/// As a program does for each plane of a frame, or for each of its devices.
+#[test]
+fn an_object_that_a_process_imports_twice_is_charged_once() {
+    let slice = Counted::new("rtx3090", GIB);
+    let mut exporter = opened(&slice, Way::Loader);
+    assert_eq!(take(&mut exporter, 1, EACH), 0);
+    let (pid, descriptor) = (exporter.pid(), export(&mut exporter, 1));
+    let mut importer = opened(&slice, Way::Loader);
+    importer.must("open 1 0 1");
+    for (number, device) in [(1, 0), (2, 0), (3, 1)] {
+        importer.must(&format!(
+            "import {number} {EACH} {device} {pid} {descriptor}"
+        ));
+        assert_eq!((slice.held(), slice.counted()), (EACH, EACH), "{number}");
+    }
+    exporter.must("free 1");
+    for ends in ["free 1", "free 2"] {
+        assert_eq!((slice.held(), slice.counted()), (EACH, EACH), "{ends}");
+        importer.must(ends);
+    }
+    assert_eq!((slice.held(), slice.counted()), (EACH, EACH));
+    importer.must("shut 1");
+    assert_eq!((slice.held(), slice.counted()), (0, 0));
+}
+
+#[test]
+fn an_object_from_outside_that_is_imported_twice_is_charged_once() {
+    for by_opencl in [false, true] {
+        let slice = Counted::new("rtx3090", GIB);
+        let outside = gpuslice_suite::run::Run::new(env!("CARGO_BIN_EXE_client-vulkan"));
+        let mut neighbour = super::client(slice.machine().place(outside), Way::Loader);
+        neighbour.must("open 0 0 1");
+        assert_eq!(take(&mut neighbour, 1, EACH), 0);
+        let (pid, descriptor) = (neighbour.pid(), export(&mut neighbour, 1));
+        let (mut importer, device, free) = match by_opencl {
+            false => (opened(&slice, Way::Loader), "0 ", "free"),
+            true => (opencl::worker(&slice, "icd"), "", "release"),
+        };
+        // The largest size that an import names is charged.
+        for (number, bytes, charged) in [(1, 4096, 4096), (2, EACH, EACH), (3, MIB, EACH)] {
+            importer.must(&format!(
+                "import {number} {bytes} {device}{pid} {descriptor}"
+            ));
+            assert_eq!(slice.counted(), charged, "{number}");
+        }
+        let other = importer.code(&match by_opencl {
+            false => format!("take 4 {} 0 0 1 0", EACH + MIB),
+            true => format!("buffer 4 {}", EACH + MIB),
+        });
+        assert_ne!(other, 0, "the rest of the slice is smaller");
+        importer.must(&format!("{free} 2"));
+        importer.must(&format!("{free} 1"));
+        assert_eq!(slice.counted(), EACH);
+        importer.must(&format!("{free} 3"));
+        assert_eq!(slice.counted(), 0);
+    }
+}
+
 /// Exports, imports with a smaller size, and frees the original, until the slice is full.
 fn imports_too_small(slice: &Counted, mut import: impl FnMut(&mut Worker, u64, i64) -> i32) {
     let mut client = opened(slice, Way::Loader);

@@ -5,9 +5,13 @@
 use gpuslice_config::ledger::{Class, Device, Import, Kind, Ledger};
 use gpuslice_config::words::units::Bytes;
 
+mod objects;
+
+use self::objects::ObjectId;
 use super::{Account, sharing};
 use crate::account;
 use crate::account::physical::Whose;
+use crate::account::sharing::Key;
 
 /// The size in which this memory is charged. Drivers take memory in larger blocks, from which they
 /// serve several allocations.
@@ -18,7 +22,8 @@ pub(crate) fn paged(bytes: u64) -> Bytes {
     Bytes::new(bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX))
 }
 
-/// The record: 32 bits of pages, device, class, and whose it is.
+/// The record: 32 bits of pages, device, class, and whose it is. The record of one import of an object
+/// is an [`ObjectId`] instead, which unpacks as imported memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) bytes: Bytes,
@@ -55,7 +60,7 @@ impl Share {
         }
     }
 
-    pub(crate) fn release(self, ledger: &Ledger) {
+    fn release(self, ledger: &Ledger) {
         let Share {
             device,
             class,
@@ -74,6 +79,14 @@ impl Share {
     }
 }
 
+/// Releases the memory of a record.
+pub(crate) fn release(payload: u64, ledger: &Ledger) {
+    match ObjectId::of_record(payload) {
+        Some(object) => objects::end_import(object),
+        None => Share::unpack(payload).release(ledger),
+    }
+}
+
 /// The slice has no room.
 pub(crate) struct Full;
 
@@ -84,6 +97,8 @@ pub(crate) enum Granted {
     Own,
     /// Imported, with the size that is charged: another process may pay for it.
     Import(Class, Bytes),
+    /// One import of an object, which is charged once for all its imports.
+    Object(ObjectId),
     /// An import of this size that is charged like an allocation.
     Paid(Bytes),
 }
@@ -100,14 +115,19 @@ pub(crate) struct Named {
 /// than the memory has: what a process of the slice has exported is charged at least its exported
 /// size, whatever its type. None: it is not charged.
 #[inline(never)]
-pub(crate) fn import(account: &Account, key: u64, named: Named) -> Result<Option<Granted>, Full> {
-    let class = Class::of(key);
+pub(crate) fn import(account: &Account, key: Key, named: Named) -> Result<Option<Granted>, Full> {
+    let class = key.class();
     let exported = account.ledger.exported(account.listed, class);
     if exported.is_none() && !named.is_charged {
         return Ok(None);
     }
     let size = exported.map_or(Bytes::ZERO, |exported| exported.bytes);
     let bytes = named.bytes.max(size);
+    if key.is_unique
+        && let Some(object) = objects::import(account, key, bytes)?
+    {
+        return Ok(Some(Granted::Object(object)));
+    }
     match account.import(class, bytes) {
         Import::Refused { .. } => Err(Full),
         Import::Shared => Ok(Some(Granted::Import(class, bytes))),
@@ -117,24 +137,27 @@ pub(crate) fn import(account: &Account, key: u64, named: Named) -> Result<Option
 
 impl Granted {
     /// The record of what was granted. `requested`: the size of an allocation.
-    pub(crate) fn share(self, account: &Account, requested: Bytes) -> Share {
+    pub(crate) fn record(self, account: &Account, requested: Bytes) -> u64 {
         let (class, whose, bytes) = match self {
+            Granted::Object(object) => return object.record(),
             Granted::Import(class, bytes) => (class, Whose::Imported, bytes),
             Granted::Paid(bytes) => (Class::numbered(0), Whose::Own, bytes),
             Granted::Own => (Class::numbered(0), Whose::Own, requested),
         };
-        Share {
+        let share = Share {
             bytes,
             device: account.listed,
             class,
             whose,
-        }
+        };
+        share.pack()
     }
 
     /// Takes back what was granted, because the driver has not allocated it.
     #[inline(never)]
     pub(crate) fn undo(self, account: &Account, requested: Bytes) {
         match self {
+            Granted::Object(object) => objects::end_import(object),
             Granted::Import(class, bytes) => sharing::unimport(account.listed, class, bytes),
             Granted::Paid(bytes) => account.release(bytes, Kind::Vmm),
             Granted::Own => account.release(requested, Kind::Vmm),
