@@ -10,13 +10,15 @@
 //! own statistics.
 
 use super::allowance::Allowance;
+use gpuslice_host::machine::page_size;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 /// The largest size of an arena's heap, and the alignment of its start.
 const HEAP: u64 = 64 << 20;
-const PAGE: u64 = 4096;
+/// The alignment of a heap's length: the smallest page of any kernel.
+const SMALLEST_PAGE: u64 = 4096;
 /// The bits of a chunk's size field that are flags.
 const FLAGS: u64 = 7;
 const PREVIOUS_IN_USE: u64 = 1;
@@ -51,6 +53,8 @@ pub(super) trait Memory {
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Returns how many of the whole pages between two addresses are resident.
     fn resident(&mut self, from: u64, to: u64) -> io::Result<u64>;
+    /// Returns the length of a page. On ARM, a kernel can have pages of 64 KiB.
+    fn page(&self) -> u64;
 }
 
 /// The memory of a running process.
@@ -79,7 +83,8 @@ impl Memory for Process {
         // only read is the kernel's zero page. A page shared with a forked process stays in memory
         // when this process frees it.
         const OWN: u64 = (1 << 63) | (1 << 56);
-        let (mut page, end) = (from / PAGE, to / PAGE);
+        let number = |at: u64| at.checked_div(page_size()).unwrap_or(0);
+        let (mut page, end) = (number(from), number(to));
         let mut resident = 0u64;
         let mut entries = [0u8; 4096];
         while page < end {
@@ -101,6 +106,10 @@ impl Memory for Process {
         }
         Ok(resident)
     }
+
+    fn page(&self) -> u64 {
+        page_size()
+    }
 }
 
 /// Returns the bytes that malloc keeps. Returns None if the chain of a heap cannot be followed, or
@@ -110,6 +119,7 @@ pub(super) fn kept(
     areas: &[Area],
     allowance: &mut Allowance,
 ) -> Option<u64> {
+    let page = memory.page();
     let mut reader = Reader {
         memory,
         at: 0,
@@ -134,7 +144,7 @@ pub(super) fn kept(
             start = start.saturating_add(HEAP);
         }
     }
-    Some(pages.saturating_mul(PAGE))
+    Some(pages.saturating_mul(page))
 }
 
 /// A heap of an arena, and the possible addresses of its first chunk.
@@ -163,15 +173,15 @@ impl<M: Memory> Reader<'_, M> {
         if let Some(word) = self.known(at) {
             return Some(word);
         }
-        let page = at & !(PAGE.wrapping_sub(1));
-        let goes_on = page == self.at.saturating_add(self.piece.len() as u64);
+        let from = at & !(SMALLEST_PAGE.wrapping_sub(1));
+        let goes_on = from == self.at.saturating_add(self.piece.len() as u64);
         let length = if goes_on { MUCH } else { LITTLE };
         self.left = self.left.checked_sub(length as u64)?;
         if self.allowance.is_used_up() {
             return None;
         }
         self.piece.resize(length, 0);
-        self.at = page;
+        self.at = from;
         let read = self.memory.read(self.at, &mut self.piece).unwrap_or(0);
         self.piece.truncate(read);
         self.known(at)
@@ -193,8 +203,8 @@ impl<M: Memory> Reader<'_, M> {
         let sound = OWN_WORDS.contains(&arena.wrapping_sub(root))
             && previous.is_multiple_of(HEAP)
             && (previous == 0) == (root == start)
-            && length.is_multiple_of(PAGE)
-            && (PAGE..=HEAP).contains(&length)
+            && length.is_multiple_of(SMALLEST_PAGE)
+            && (SMALLEST_PAGE..=HEAP).contains(&length)
             && start.saturating_add(length) <= limit;
         let after: Vec<u64> = match root == start {
             true => ARENA.step_by(16).collect(),
@@ -225,6 +235,7 @@ impl<M: Memory> Reader<'_, M> {
     }
 
     fn chain(&mut self, start: u64, end: u64) -> Option<u64> {
+        let page = self.memory.page();
         let mut free = Vec::new();
         let mut at = start;
         let mut head = self.word(at.saturating_add(8))?;
@@ -255,7 +266,7 @@ impl<M: Memory> Reader<'_, M> {
                     return None;
                 }
                 // A chunk that contains no whole page would return no memory.
-                if length >= PAGE {
+                if length >= page {
                     free.push((at, next));
                 }
             }
@@ -263,7 +274,7 @@ impl<M: Memory> Reader<'_, M> {
         }
         let mut pages = 0u64;
         for (from, to) in free {
-            let from = from.saturating_add(LINKS).next_multiple_of(PAGE);
+            let from = from.saturating_add(LINKS).next_multiple_of(page);
             if from < to {
                 pages = pages.saturating_add(self.memory.resident(from, to).ok()?);
             }

@@ -6,13 +6,26 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+const PAGE: u64 = 4096;
+
 /// A process memory with these words; all other words are zero, and all of it is resident.
-#[derive(Default)]
 struct Made {
+    page: u64,
     words: BTreeMap<u64, u64>,
     reads: usize,
     /// The processor time that one reading takes.
     cost: Duration,
+}
+
+impl Default for Made {
+    fn default() -> Made {
+        Made {
+            page: PAGE,
+            words: BTreeMap::new(),
+            reads: 0,
+            cost: Duration::ZERO,
+        }
+    }
 }
 
 impl Memory for Made {
@@ -33,7 +46,11 @@ impl Memory for Made {
     }
 
     fn resident(&mut self, from: u64, to: u64) -> io::Result<u64> {
-        Ok((to - from) / PAGE)
+        Ok((to / self.page).saturating_sub(from / self.page))
+    }
+
+    fn page(&self) -> u64 {
+        self.page
     }
 }
 
@@ -80,6 +97,19 @@ fn whole_pages_of_free_chunks_are_kept_and_the_top_is_too() {
     assert_eq!(
         kept(&mut made, &[area], &mut Allowance::share_of(1)),
         Some((4 + 2) * PAGE)
+    );
+}
+
+#[test]
+fn on_a_kernel_with_large_pages_whole_large_pages_count() {
+    let chunks = [(0x290, true), (0x3_0000, false), (0xfd70, true)];
+    let (mut made, area) = main_heap(&chunks);
+    made.page = 64 << 10;
+    // Of the free chunk 0x290..0x3_0290, the pages from 0x1_0000 to 0x3_0000 are whole; the top chunk
+    // 0x3_0290..0x4_0000 has none.
+    assert_eq!(
+        kept(&mut made, &[area], &mut Allowance::share_of(1)),
+        Some(2 * (64 << 10))
     );
 }
 

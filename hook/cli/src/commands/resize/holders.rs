@@ -7,6 +7,7 @@ use gpuslice_config::host::cgroup;
 use gpuslice_config::ledger::Record;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_config::words::units::Bytes;
+use gpuslice_host::machine::page_size;
 use std::cmp::Reverse;
 use std::fs;
 
@@ -71,5 +72,5 @@ impl Holders {
 
 fn host_memory(pid: u32) -> Bytes {
     let statm = fs::read(format!("/proc/{pid}/statm")).unwrap_or_default();
-    cgroup::of_process(&statm, cgroup::PAGE).unwrap_or(Bytes::ZERO)
+    cgroup::of_process(&statm, page_size()).unwrap_or(Bytes::ZERO)
 }
