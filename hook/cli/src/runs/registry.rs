@@ -58,7 +58,7 @@ impl Drop for Registration {
 
 /// Registers the slice of the process `pid`. `own` says that its file is in that process's private
 /// folder, which `watcher` watches. The link's name carries the watcher's process id if a former
-/// slice of the process has the usual name and still has processes.
+/// slice of the process has the usual name and goes on.
 ///
 /// # Errors
 /// When no folder can be used.
@@ -78,7 +78,7 @@ pub(crate) fn register(
         let link = folder.join(format!("{name}-{pid}"));
         let former = fs::read_link(&link).ok();
         let former = former.as_deref().and_then(private_folder);
-        match watcher.filter(|_| former.is_some_and(former::is_used_by_others)) {
+        match watcher.filter(|_| former.is_some_and(|former| goes_on(former, pid))) {
             Some(watcher) => folder.join(format!("{name}-{watcher}")),
             None => link,
         }
@@ -95,6 +95,13 @@ pub(crate) fn register(
         }
     }
     Err(failure)
+}
+
+/// Checks whether a former slice of the process `pid` goes on, although that process gets another one.
+fn goes_on(former: &Path, pid: Pid) -> bool {
+    // This process leaves its former slice. A slice of `gpuslice env` belongs to another process,
+    // whose programs may use it later.
+    (pid != Pid::this() && is_watched(former)) || former::is_used_by_others(former)
 }
 
 /// Records a registry link in a private folder.

@@ -2,6 +2,7 @@
 //! Touches: children on simulated machines; folders of its own; /etc in a mount namespace.
 
 mod env;
+mod env_list;
 mod names;
 mod places;
 mod plan;
