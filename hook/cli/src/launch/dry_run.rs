@@ -7,6 +7,7 @@ mod json;
 
 use crate::driver::sim;
 use crate::launch::facts::{Facts, name_of};
+use crate::launch::meminfo::MeminfoError;
 use crate::launch::plan::{NO_TMPFS, Plan};
 use crate::launch::scratch::Scratch;
 use crate::runs::host_memory;
@@ -66,7 +67,11 @@ impl Preview {
             None if has_folder => bail!("cannot make a private folder: no place can be written to"),
             place => place.unwrap_or_default(),
         };
-        if plan.writes_file() && !private_dir::is_on_tmpfs(&place) {
+        let is_on_tmpfs = private_dir::is_on_tmpfs(&place);
+        if has_folder && plan.shows_page && !is_on_tmpfs {
+            return Err(MeminfoError::NoTmpfs.into());
+        }
+        if plan.writes_file() && !is_on_tmpfs {
             plan.gaps.push(NO_TMPFS.to_owned());
         }
         let folder = place.join(format!("{}XXXXXX", run_dir::PREFIX));

@@ -164,11 +164,16 @@ fn the_private_folder_is_in_the_first_usual_place_that_is_on_tmpfs() {
     }
 }
 
+/// Runs a script in a slice of this size where none of the usual places is on tmpfs.
+fn run_without_tmpfs(disks: &[tempfile::TempDir; 2], size: &str, script: &str) -> Command {
+    without_tmpfs(disks, &["--sim=rtx3090", "--memory", size], script)
+}
+
 /// Runs a script by `gpuslice run` where none of the usual places is on tmpfs. Two folders on a
 /// disk replace the runtime folder and /dev/shm.
-fn run_without_tmpfs(
+fn without_tmpfs(
     [runtime, shared]: &[tempfile::TempDir; 2],
-    size: &str,
+    options: &[&str],
     script: &str,
 ) -> Command {
     let mut command = Command::new("unshare");
@@ -177,7 +182,9 @@ fn run_without_tmpfs(
         .arg("mount --bind $0 /dev/shm; exec \"$@\"")
         .arg(shared.path())
         .arg(HERE.executable())
-        .args(["run", "--sim=rtx3090", "--memory", size, "--", "sh", "-c"])
+        .arg("run")
+        .args(options)
+        .args(["--", "sh", "-c"])
         .arg(script)
         .env("XDG_RUNTIME_DIR", runtime.path())
         .env("TMPDIR", runtime.path());
@@ -195,6 +202,19 @@ fn without_a_tmpfs_a_run_warns_that_nothing_is_counted() {
         told(&mut command),
         ("0\n".to_owned(), message.to_owned(), 1)
     );
+}
+
+#[test]
+fn without_a_tmpfs_a_dry_run_refuses_the_mount_of_meminfo_as_the_start_does() {
+    let disks = [on_disk(), on_disk()];
+    let options = ["--sim=gb10", "--memory=8GiB", "--meminfo=mount"];
+    for more in [&[][..], &["--dry-run"]] {
+        let mut command = without_tmpfs(&disks, &[&options, more].concat(), "true");
+        let message =
+            "gpuslice: --meminfo mount requires a tmpfs: $XDG_RUNTIME_DIR, $TMPDIR or /dev/shm\n";
+        let ran = told(&mut command);
+        assert_eq!(ran, (String::new(), message.to_owned(), 125), "{more:?}");
+    }
 }
 
 #[test]
