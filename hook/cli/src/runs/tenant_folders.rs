@@ -10,11 +10,12 @@ use gpuslice_host::base::paths::HostPaths;
 use gpuslice_host::machine::process::ProcessId;
 use gpuslice_host::slices::records::{DeviceBudget, Registry};
 use gpuslice_host::slices::tenants::{self, FOLDER, Tenant};
+use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use std::cell::LazyCell;
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -112,18 +113,17 @@ impl Folders {
         };
         self.make();
         let mut folders = self.each().filter_map(|folder| File::open(folder).ok());
-        let folder = folders.next();
-        let start = Instant::now();
-        while let Some(folder) = &folder
-            && folder.try_lock().is_err()
-            && start.elapsed() < PATIENCE
-        {
-            std::thread::sleep(INTERVAL);
-        }
         Lock {
             _hooks: hooks,
-            _folder: folder,
+            _folder: folders.next().inspect(wait_for_lock),
         }
+    }
+
+    /// Returns the folder of a record if it is none of these: a user's own, in which this process is
+    /// not that user's.
+    pub(super) fn another<'a>(&self, record: &'a Path) -> Option<&'a Path> {
+        let folder = record.parent()?;
+        (!self.is_simulated() && self.each().all(|known| known != folder)).then_some(folder)
     }
 
     /// Creates the folders. A failure is reported later, when a record is written to the folder.
@@ -163,6 +163,23 @@ impl Folders {
             }
         }
         tenants::write(&self.own, owner, name, budgets).map(|written| (written, uncounted))
+    }
+}
+
+/// Locks a folder, and reads its tenants. The caller has the rights of the folder's user only.
+pub(super) fn locked(folder: &Path) -> (Option<File>, Vec<Tenant>) {
+    // The user may have a pipe of this name, which must not block.
+    let flags = (OFlag::O_DIRECTORY | OFlag::O_NONBLOCK).bits();
+    let opened = File::options().read(true).custom_flags(flags).open(folder);
+    let lock = opened.ok().inspect(wait_for_lock);
+    (lock, tenants::living(folder, is_used()))
+}
+
+/// Waits for the lock on a folder, for a limited time.
+fn wait_for_lock(folder: &File) {
+    let start = Instant::now();
+    while folder.try_lock().is_err() && start.elapsed() < PATIENCE {
+        std::thread::sleep(INTERVAL);
     }
 }
 

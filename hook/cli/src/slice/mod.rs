@@ -1,5 +1,5 @@
 //! One slice: its options, its limits on the GPUs of this machine, its file and its ledger.
-//! Touches: slice files, ledgers, the environment variables that carry a slice.
+//! Touches: slice files, ledgers, the environment variables that carry a slice; the list of users.
 
 pub(crate) mod budget;
 pub(crate) mod choices;
@@ -9,4 +9,5 @@ pub(crate) mod ledger;
 pub(crate) mod options;
 pub(crate) mod sizes;
 pub(crate) mod slices_file;
+pub(crate) mod user;
 pub(crate) mod visible_gpus;

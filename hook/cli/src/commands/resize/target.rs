@@ -202,7 +202,7 @@ fn of_record(container: &ContainerSlice) -> anyhow::Result<Vec<Candidate>> {
 }
 
 fn tenant(slice: &SliceStatus, user: User) -> Place {
-    // Only a record in the folders of admission counts, wherever this link leads.
+    // The record counts only if its file belongs to this user, wherever the link leads.
     let private = run_dir::private_folder(&slice.file);
     let link = private.map(|private| private.join(run_dir::TENANT));
     Place::Tenant {

@@ -1,7 +1,9 @@
-//! The owners of slices, and the runs of other users.
+//! The runs of this user and of other users.
 //! Touches: the registries of other users (as root), command lines in /proc.
 //! Law: files of another user are read with that user's rights only. Links and names in them then
 //! lead only to files that this user can open.
+
+pub(crate) use crate::slice::user::{User, with_rights_of};
 
 use super::process::Processes;
 use crate::runs::registry::{self, Entry};
@@ -9,58 +11,10 @@ use crate::runs::run_dir;
 use crate::runs::watcher;
 use crate::slice::file as slice_file;
 use gpuslice_host::machine::process::ProcessId;
-use nix::unistd::{Gid, Pid, Uid, geteuid, setfsgid, setfsuid};
-use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-
-/// A user, by user id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct User(pub(crate) u32);
-
-impl User {
-    /// The user who runs the command.
-    pub(crate) fn own() -> User {
-        User(geteuid().as_raw())
-    }
-
-    /// Returns the user's name, or the user id if there is no name.
-    pub(crate) fn name(self) -> String {
-        let known = self.account().map(|account| account.name);
-        known.unwrap_or_else(|| self.0.to_string())
-    }
-
-    /// Looks the user up, once in each process of gpuslice.
-    fn account(self) -> Option<Account> {
-        static KNOWN: Mutex<BTreeMap<u32, Option<Account>>> = Mutex::new(BTreeMap::new());
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let account = known.entry(self.0).or_insert_with(|| {
-            let found = nix::unistd::User::from_uid(Uid::from_raw(self.0));
-            let found = found.ok().flatten();
-            found.map(|user| Account {
-                name: user.name,
-                group: user.gid,
-            })
-        });
-        account.clone()
-    }
-}
-
-/// A user's entry in the machine's list of users.
-#[derive(Clone, Debug)]
-struct Account {
-    name: String,
-    group: Gid,
-}
-
-impl Serialize for User {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(&self.name())
-    }
-}
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -173,25 +127,6 @@ fn watched_for_others(processes: &Processes) -> Vec<Run> {
         })
     });
     others.collect()
-}
-
-/// Runs code that depends on another user's files, with only that user's rights.
-pub(crate) fn with_rights_of<T>(user: User, doing: impl FnOnce() -> T) -> T {
-    let own = User::own();
-    if user == own || own != User(0) {
-        return doing();
-    }
-    // If the user is unknown, a group without members is used.
-    let group = user
-        .account()
-        .map_or(Gid::from_raw(user.0), |account| account.group);
-    // These calls affect this thread only, and remove root's capabilities over files.
-    let groups = setfsgid(group);
-    let users = setfsuid(Uid::from_raw(user.0));
-    let done = doing();
-    setfsuid(users);
-    setfsgid(groups);
-    done
 }
 
 /// Checks whether a file is a regular file of this user, and not a link to another.

@@ -1,19 +1,24 @@
 //! Another size of a run on GPUs with memory of their own.
-//! Touches: the folder of tenants and the lock on it; for root, the hook's lock.
+//! Touches: the folders of tenants and the locks on them; for root, the hook's lock.
+//! Law: another user's folder is read with that user's rights only.
 
 use super::{Size, SizeError};
 use crate::runs::tenancy::{self, Card};
-use crate::runs::tenant_folders::{Folders, Lock};
+use crate::runs::tenant_folders::{self, Folders, Lock};
+use crate::slice::user::{User, with_rights_of};
 use anyhow::Context;
 use gpuslice_config::words::device::DeviceUuid;
 use gpuslice_host::slices::records::DeviceBudget;
 use gpuslice_host::slices::resized;
 use gpuslice_host::slices::tenants::Tenant;
+use std::fs::File;
 use std::path::Path;
 
 /// The lock on the tenants, and their records read under it.
 pub(crate) struct TenantAdmission {
     _lock: Lock<'static>,
+    /// The lock on the run's user's folder, if only that user's runs count the run.
+    _users: Option<File>,
     own: Option<Tenant>,
     others: Vec<Tenant>,
 }
@@ -27,9 +32,17 @@ impl TenantAdmission {
         let folders = Folders::of(simulated);
         let lock = folders.lock();
         let is_own = |tenant: &Tenant| Some(tenant.file.as_path()) == record && tenant.uid == uid;
-        let (own, others): (Vec<_>, Vec<_>) = folders.living().into_iter().partition(is_own);
+        let mut living = folders.living();
+        let another = record.and_then(|record| folders.another(record));
+        let users = another.and_then(|folder| {
+            let (lock, tenants) = with_rights_of(User(uid), || tenant_folders::locked(folder));
+            living.extend(tenants);
+            lock
+        });
+        let (own, others): (Vec<_>, Vec<_>) = living.into_iter().partition(is_own);
         TenantAdmission {
             _lock: lock,
+            _users: users,
             own: own.into_iter().next(),
             others,
         }

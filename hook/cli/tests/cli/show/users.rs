@@ -272,3 +272,45 @@ fn a_state_folder_that_may_not_be_entered_is_named() {
     assert!(out.contains("Permission denied"), "{out}");
     assert!(!out.contains("cuInit") && out.ends_with("125\n"), "{out}");
 }
+
+/// Two runs of user 65534 that are recorded in the folder of that user only, because root has not
+/// created the folder of the machine yet.
+const RECORDED_BY_USER: &str = r#"
+mkdir /tmp/driver; umask 0; mkdir /tmp/gpu
+for library in libcuda.so.1 libnvidia-ml.so.1; do ln -s /tmp/installed/sim/$library /tmp/driver; done
+export LD_LIBRARY_PATH=/tmp/driver GPUSLICE_SIM_STATE=/tmp/gpu
+rm -rf /run/gpuslice
+for slice in small=6 large=12; do
+    as 65534 timeout 60 $gpuslice run --memory=${slice#*=}GiB --name=${slice%=*} -- \
+        sh -c 'echo $$ > /tmp/$0; exec sleep 60' ${slice%=*} < /dev/null > /tmp/said 2>&1 &
+    for try in $(seq 500); do [ -s /tmp/${slice%=*} ] && break; sleep 0.02; done
+done
+trap 'kill $(cat /tmp/theirs /tmp/small /tmp/large)' EXIT
+memory() { grep -ho '"memory":[0-9]*' /tmp/gpuslice-65534/tenants/run.$(cat /tmp/small).*; }
+"#;
+
+#[test]
+fn root_resizes_a_run_beside_the_other_runs_that_its_user_has_recorded() {
+    let script = format!(
+        "{RECORDED_BY_USER}
+        memory; ls /run/gpuslice/tenants 2>/dev/null || true
+        $gpuslice resize small 14GiB 2>&1 || echo $?; memory
+        $gpuslice resize small 10GiB; memory"
+    );
+    let Some(out) = on_machine(&script) else {
+        return;
+    };
+    let lines: Vec<&str> = out.lines().collect();
+    let memory = |gib: u64| format!("\"memory\":{}", gib << 30);
+    assert_eq!(lines[0], memory(6), "{out}");
+    let refused = "gpuslice: no room: GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB) has 11.69 GiB left, 14.00 GiB \
+                   requested; held by large (pid ";
+    assert!(lines[1].starts_with(refused), "{out}");
+    assert_eq!((lines[2], lines[3]), ("1", memory(6).as_str()), "{out}");
+    let resized = "small: 6.00 GiB -> 10.00 GiB on GPU 0 (NVIDIA GeForce RTX 3090, 23.69 GiB)";
+    assert_eq!(
+        (lines[4], lines[5]),
+        (resized, memory(10).as_str()),
+        "{out}"
+    );
+}
