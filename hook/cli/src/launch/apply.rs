@@ -18,6 +18,7 @@ use crate::runs::meminfo::run_page;
 use crate::runs::private_dir::PrivateDir;
 use crate::runs::promise::{self, OwnPromise, Promises};
 use crate::runs::recording::LimitedDevice;
+use crate::runs::resizing::former_limits;
 use crate::runs::tenancy::{self, Tenancy};
 use crate::runs::{headroom_store, run_dir};
 use crate::slice::ledger::{self as slice_ledger, Writers};
@@ -215,7 +216,15 @@ fn write_files(
         // The slice is used unchanged. The ledger is created only if the file names one that does
         // not exist. A second ledger in place of the existing one would amount to a second budget.
         if let (Some(ledger), None) = (slice.ledger, slice.ledger_id) {
-            slice_ledger::make(Path::new(ledger.as_str()), Writers::User, devices)?;
+            let ledger = Path::new(ledger.as_str());
+            slice_ledger::make(ledger, Writers::User, devices)?;
+            let file = plan.file.as_deref().unwrap_or(ledger);
+            if let Err(error) = former_limits::remove(file, ledger) {
+                let ledger = ledger.display();
+                plan.warnings.push(format!(
+                    "limits that gpuslice resize has set may stay in {ledger}: {error}"
+                ));
+            }
         }
         return Ok(plan.file.clone());
     };

@@ -215,7 +215,13 @@ fn tenant(slice: &SliceStatus, user: User) -> Place {
 fn promise(slice: &SliceStatus, user: User, written: &Slice) -> anyhow::Result<Place> {
     let Some(promise) = &slice.promise else {
         bail!(
-            "cannot resize this slice: it was promised no memory, because the host had none left"
+            "cannot resize this slice: {}",
+            match run_dir::private_folder(&slice.file) {
+                Some(_) => "it was promised no memory, because the host had none left",
+                None => {
+                    "its slice file names a ledger, and such a slice is not admitted on unified memory"
+                }
+            }
         );
     };
     // Another user's slice file may name any file.

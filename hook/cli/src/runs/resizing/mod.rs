@@ -1,9 +1,11 @@
 //! Admits another size of a running slice, and records it.
-//! Touches: the records of admission and the locks on them, each kind in a file of its own.
+//! Touches: the records of admission and the locks on them, each kind in a file of its own; the limits
+//! in the ledger of a slice that has ended.
 //! Law: the records never promise less than the ledgers grant. A larger size is recorded before it
 //! is in force, and a smaller one afterwards.
 
 mod container;
+pub(crate) mod former_limits;
 mod promise;
 mod tenant;
 

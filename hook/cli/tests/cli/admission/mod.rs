@@ -7,4 +7,5 @@ mod orphans;
 mod promises;
 mod resize;
 mod resize_driver;
+mod resize_shared;
 mod tenants;
