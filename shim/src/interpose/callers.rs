@@ -1,9 +1,11 @@
 //! The copies of libraries that call sites of exported symbols use.
 //! Touches: atomics.
-//! Law: an entry belongs to code that is still loaded. `dlclose` empties the table, because it may
-//! unload that code, and other code may then lie at the same addresses.
+//! Law: an entry belongs to code that is still loaded. Each `dlclose` empties the table, because it may
+//! have unloaded that code, and other code may then be loaded at the same addresses. It does so when
+//! libc's function has returned: while destructors run, libc holds the lock of its loader, for which a
+//! thread whose call site is no longer known would wait.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::real::copies::CopyId;
 use crate::real::functions::Row;
@@ -17,14 +19,11 @@ pub(crate) const HOMES: usize = 512;
 #[unsafe(link_section = ".data")]
 static ANY_CALLERS: AtomicBool = AtomicBool::new(false);
 
-/// The calls of dlclose that have not returned.
-static CLOSING: AtomicUsize = AtomicUsize::new(0);
-
 fn key(row: Row, caller: usize) -> u64 {
     (caller as u64) << 16 | (row as u64) << 8
 }
 
-/// The two places in which the entry for a call site may lie.
+/// The two slots that can hold the entry of a call site.
 fn homes(row: Row, caller: usize) -> impl Iterator<Item = &'static AtomicU64> {
     let first = (caller >> 2).wrapping_add(row as usize) % HOMES;
     [first, first ^ 1]
@@ -48,8 +47,7 @@ pub(crate) fn find(row: Row, caller: usize) -> Option<CopyId> {
 
 /// Remembers the copy for a call site.
 pub(crate) fn remember(row: Row, caller: usize, copy: CopyId) {
-    // While a library is being closed, its own destructors may be the callers.
-    if caller >> 48 != 0 || CLOSING.load(Ordering::SeqCst) != 0 {
+    if caller >> 48 != 0 {
         return;
     }
     let unused = homes(row, caller).find(|home| home.load(Ordering::Relaxed) == 0);
@@ -61,19 +59,10 @@ pub(crate) fn remember(row: Row, caller: usize, copy: CopyId) {
     ANY_CALLERS.store(true, Ordering::Relaxed);
 }
 
-/// Forgets all call sites before a library is closed. A thread that adds one meanwhile runs code
-/// that stays loaded, because a program does not unload code that it runs.
-pub(crate) fn begin_close() {
-    CLOSING.fetch_add(1, Ordering::SeqCst);
-    if ANY_CALLERS.swap(false, Ordering::Relaxed) {
-        for home in &CALLERS {
-            home.store(0, Ordering::Relaxed);
-        }
+/// Forgets all call sites, because a library was closed. Of two threads that close libraries, each
+/// empties the table itself before its `dlclose` returns.
+pub(crate) fn forget_all() {
+    for home in &CALLERS {
+        home.store(0, Ordering::Relaxed);
     }
-}
-
-/// The library is closed. If a destructor never returns, no call site is remembered from then on,
-/// and each call looks its library up.
-pub(crate) fn end_close() {
-    CLOSING.fetch_sub(1, Ordering::SeqCst);
 }

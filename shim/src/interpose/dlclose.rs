@@ -20,9 +20,8 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = real() else {
         return -1;
     };
-    callers::begin_close();
     // SAFETY: the caller guarantees dlclose's contract for its handle.
     let failed = unsafe { real(handle) };
-    callers::end_close();
+    callers::forget_all();
     failed
 }

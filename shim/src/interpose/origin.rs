@@ -77,7 +77,16 @@ fn read_in<T: Copy>(object: &Object, address: usize) -> Option<T> {
     whole.then(|| unsafe { (address as *const T).read_unaligned() })
 }
 
+/// The value of a register that is not saved.
+const UNKNOWN: usize = usize::MAX;
+
 impl Saved {
+    /// Stands for a call through a register of the object that contains the call. No return address is
+    /// equal to it, because a call has at least two bytes.
+    pub(crate) fn site(&self) -> usize {
+        self.caller ^ 1
+    }
+
     /// The object that called `export`, which lies in this library.
     pub(crate) fn origin(&self, export: usize, name: &CStr) -> Origin {
         let object = dl::object_of(self.caller as *const _);
@@ -96,9 +105,9 @@ impl Saved {
                 key,
             };
         }
-        let own = Origin {
+        let own = |key: usize| Origin {
             object,
-            key: Some(self.caller),
+            key: Some(key),
         };
         if function == 0 {
             let called = object.and_then(|object| self.by_table(&object));
@@ -107,18 +116,19 @@ impl Saved {
                     object: Some(object),
                     key: Some(self.caller),
                 },
-                None => own,
+                None => own(self.caller),
             };
         }
         if function == export {
-            return own;
+            return own(self.site());
         }
         match requiring(function, name) {
             Some(object) => Origin {
                 object: Some(object),
                 key: Some(function),
             },
-            None => Origin { object, key: None },
+            // The register may have changed since the call.
+            None => own(self.site()),
         }
     }
 }
@@ -140,12 +150,12 @@ impl Saved {
             13 => self.r13,
             14 => self.r14,
             15 => self.r15,
-            _ => 0,
+            _ => UNKNOWN,
         }
     }
 
     /// The function that was called, if the call instruction takes it from a register. The called
-    /// function may have changed the register before it jumped. 0: it does not.
+    /// function may have changed the register before it jumped. 0: the call uses no register.
     pub(crate) fn by_register(&self) -> usize {
         let at = |distance: usize| {
             // SAFETY: a call instruction has at least two bytes and precedes its return address;
@@ -205,10 +215,15 @@ impl Saved {
             let index = number.wrapping_sub(first) as usize;
             registers.get(index).copied()
         };
-        of(&self.from_x0_to_x7, 0)
-            .or_else(|| of(&self.from_x8_to_x15, 8))
-            .or_else(|| of(&self.from_x19_to_x28, 19))
-            .unwrap_or(0)
+        match number {
+            // The export itself uses them.
+            9 | 17 => UNKNOWN,
+            16 => self.x16,
+            _ => of(&self.from_x0_to_x7, 0)
+                .or_else(|| of(&self.from_x8_to_x15, 8))
+                .or_else(|| of(&self.from_x19_to_x28, 19))
+                .unwrap_or(UNKNOWN),
+        }
     }
 
     fn instruction(&self) -> u32 {

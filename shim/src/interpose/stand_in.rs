@@ -107,8 +107,16 @@ pub(crate) unsafe extern "C" fn choose_versioned(
     let (Some(row), Some(saved)) = (functions::row(row), unsafe { saved.as_ref() }) else {
         return entries::absent(Library::Cudart);
     };
-    let known = callers::find(row, saved.caller);
-    if let Some(copy) = known.or_else(|| callers::find(row, saved.by_register())) {
+    let known = match saved.by_register() {
+        0 => callers::find(row, saved.caller),
+        function => callers::find(row, function).or_else(|| {
+            // With one runtime, it does not matter whose call this is, and the loader's lock can be
+            // avoided.
+            let is_own = function == export || copies::has_one(Library::Cudart);
+            is_own.then(|| callers::find(row, saved.site()))?
+        }),
+    };
+    if let Some(copy) = known {
         return entries::entry(row, copy);
     }
     let name = functions::name_c(row);

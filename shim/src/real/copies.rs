@@ -223,6 +223,12 @@ pub(crate) fn forget_devices(copy: CopyId) {
     }
 }
 
+/// Whether this process has used only one copy of a library so far.
+pub(crate) fn has_one(library: Library) -> bool {
+    let used = copies_of(library).filter(|(_, place)| place.dynamic.load(Ordering::Acquire) > BUSY);
+    used.count() == 1
+}
+
 fn object_at(library: Library, copy: CopyId) -> Option<Object> {
     let place = records(library).get(copy.index())?;
     let dynamic = place.dynamic.load(Ordering::Acquire);

@@ -6,12 +6,17 @@
  * Usage: runtimes [jump] CALLER...; a caller is "program", or a library, which is opened and then closed
  * again. A library with "+" before its path stays open. With "jump", the program calls a function of
  * each library that ends in a jump to the runtime; "linked" is that of a library to which the program
- * is linked, if it is compiled with -DLINKED. */
+ * is linked, if it is compiled with -DLINKED.
+ * Usage: runtimes during-close LIBRARY: closes the library, whose destructor waits for a thread that
+ * calls the runtime from where it has called it before. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int cudaGetDeviceProperties(void *properties, int device);
 int cudaGetDeviceProperties_v2(void *properties, int device);
@@ -26,6 +31,12 @@ enum { ROOM = 2048, TOTAL = 288, UNTOUCHED = 0xa5 };
 
 int get_properties(void *properties, int device);
 #ifdef PLUGIN
+void (*at_close)(void);
+__attribute__((destructor)) static void close_library(void)
+{
+    if (at_close)
+        at_close();
+}
 /* Compiled to a jump, so that its caller's address is on the stack when the runtime is called. */
 int get_properties(void *properties, int device)
 {
@@ -70,8 +81,42 @@ static void report_through(int (*get)(void *, int))
     puts("");
 }
 
+static sem_t wanted, called;
+
+static void *call_runtime(void *unused)
+{
+    for (int round = 0; round < 2; round++) {
+        sem_wait(&wanted);
+        report();
+        sem_post(&called);
+    }
+    return unused;
+}
+
+static void wait_for_call(void)
+{
+    sem_post(&wanted);
+    sem_wait(&called);
+}
+
+static int during_close(const char *path)
+{
+    pthread_t thread;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void (**at_close)(void) = library ? (void (**)(void))dlsym(library, "at_close") : NULL;
+    if (!at_close || pthread_create(&thread, NULL, call_runtime, NULL))
+        return 3;
+    /* A deadlock ends the program. */
+    alarm(30);
+    wait_for_call();
+    *at_close = wait_for_call;
+    return dlclose(library) || pthread_join(thread, NULL);
+}
+
 int main(int count, char **words)
 {
+    if (count == 3 && !strcmp(words[1], "during-close"))
+        return during_close(words[2]);
     int jumps = count > 1 && !strcmp(words[1], "jump");
     for (int at = 1 + jumps; at < count; at++) {
         int stays = words[at][0] == '+';

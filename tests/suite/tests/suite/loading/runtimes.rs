@@ -18,7 +18,12 @@ fn compiled(form: &str, runtime: &str, further: &[&str]) -> PathBuf {
         format!("-l:libcudart.so.{runtime}"),
     );
     let name = format!("runtimes-{form}-{major}");
-    let words = [&[&*version, "-O2"], further, &["-L{sim}", &library, "-ldl"]].concat();
+    let words = [
+        &[&*version, "-O2"],
+        further,
+        &["-L{sim}", &library, "-ldl", "-pthread"],
+    ]
+    .concat();
     compile("cc", "c/runtimes.c", &name, &words)
 }
 
@@ -103,6 +108,15 @@ fn libraries_that_replace_each_other_call_the_runtime_that_they_need() {
     check("12", &callers, &[13, 11, 12, 13, 12, 11]);
 }
 
+/// While destructors run, libc holds the lock of its loader.
+#[test]
+fn a_destructor_can_wait_for_a_thread_that_calls_the_runtime() {
+    let (program, library) = (program("12"), library("13"));
+    check_lines(&program, &["during-close", &library], &|total| {
+        line(12, total).repeat(2)
+    });
+}
+
 /// When the runtime is called, the return address lies in the program, which needs another runtime.
 #[test]
 fn functions_that_end_in_a_jump_call_the_runtime_that_they_need() {
@@ -122,7 +136,7 @@ fn a_linked_function_that_ends_in_a_jump_calls_the_runtime_that_it_needs() {
     let words = [
         &["-DCUDART=12", "-O2"],
         &linked[..],
-        &["-L{sim}", "-l:libcudart.so.12", "-ldl"],
+        &["-L{sim}", "-l:libcudart.so.12", "-ldl", "-pthread"],
     ];
     let program = compile("cc", "c/runtimes.c", name, &words.concat());
     let callers = ["jump", "program", "linked", "program", "linked", &thirteen];
