@@ -102,3 +102,48 @@ fn the_clock_is_the_kernels_and_a_sleep_takes_its_time() {
     super::sleep_us(20_000);
     assert!(start.elapsed() >= Duration::from_millis(20));
 }
+
+#[test]
+fn a_thread_knows_itself() {
+    let thread = super::gettid();
+    let of_kernel = fs::read_link("/proc/thread-self").unwrap();
+    assert!(of_kernel.ends_with(thread.to_string()));
+    assert_eq!(super::probe_thread(thread), Ok(()));
+    // The kernel's highest pid is below 2^22.
+    assert_eq!(super::probe_thread(1 << 22), Err(super::ESRCH));
+    // libc has one for each of its threads.
+    assert!(super::robust_list().is_some());
+}
+
+/// In a process of its own, because it closes the standard streams.
+#[test]
+fn a_file_never_gets_the_number_of_a_closed_stream() {
+    const FILE: &str = "GPUSLICE_TEST_FILE";
+    if let Some(path) = std::env::var_os(FILE) {
+        let path = CString::new(path.as_bytes()).unwrap();
+        std::process::exit(i32::from(!keeps_streams_apart(&path)));
+    }
+    let (_folder, path) = file();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args([
+        "sys::tests::a_file_never_gets_the_number_of_a_closed_stream",
+        "--exact",
+    ]);
+    child.env(FILE, std::ffi::OsStr::from_bytes(path.to_bytes()));
+    let ended = child.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+/// Whether files that are opened keep the numbers 0 and 2 free, and the program's own 1 open.
+fn keeps_streams_apart(path: &CString) -> bool {
+    (0..3).for_each(|number| drop(Fd::numbered(number)));
+    let [zero, one] = [(); 2].map(|()| Fd::open_path(c"/").unwrap());
+    assert_eq!((zero.number(), one.number()), (0, 1));
+    drop(zero);
+    let is_open = |number: usize| fs::metadata(format!("/proc/self/fd/{number}")).is_ok();
+    let are_kept = || [0, 1, 2].map(is_open) == [false, true, false];
+    [Access::Read, Access::Write].into_iter().all(|access| {
+        let opened = Fd::open(path, access).unwrap();
+        opened.number() > 2 && are_kept()
+    })
+}
