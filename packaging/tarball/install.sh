@@ -54,6 +54,13 @@ remove() { # LIST: removes the files that it names, and folders that are then em
     done <"$1"
 }
 
+own_unit() { # the file of gpuslice's unit that systemd uses
+    for folder in /etc/systemd/system /usr/local/lib/systemd/system /usr/lib/systemd/system; do
+        if [ -e "$folder/gpuslice-gc.service" ]; then break; fi
+    done
+    echo "$folder/gpuslice-gc.service"
+}
+
 leave() { # stops gpuslice's own units, and names what still uses it
     for file in /etc/docker/daemon.json /etc/containerd/*.toml /etc/containerd/*.json \
         /etc/containerd/conf.d/*.toml /etc/crio/crio.conf /etc/crio/crio.conf.d/* \
@@ -74,7 +81,7 @@ leave() { # stops gpuslice's own units, and names what still uses it
             break
         fi
     done
-    if [ -d /run/systemd/system ]; then
+    if [ -d /run/systemd/system ] && grep -q "$prefix/bin/gpuslice" "$(own_unit)" 2>/dev/null; then
         for unit in gpuslice-gc.timer gpuslice-devices.service gpusliced.service gpuslice-guard.service; do
             systemctl disable --now "$unit" >/dev/null 2>&1 || true
         done
@@ -107,7 +114,6 @@ is_for_root() {
     esac
 }
 
-is_beside=
 is_of_another() { # NAME: whether another installation has this unit, or these rules for temporary files
     etc=/etc/${1#/usr/lib/}
     if grep -qxF "$etc" "$list" 2>/dev/null; then return 1; fi
@@ -126,7 +132,7 @@ put() { # NAME: installs a file of the archive, by renaming, because it may be r
     case $prefix,$1 in
     /usr,* | /usr/local,*) ;;
     *,/usr/lib/systemd/system/* | *,/usr/lib/tmpfiles.d/*)
-        if is_of_another "$1"; then is_beside=yes; else to=/etc/${1#/usr/lib/}; fi
+        is_of_another "$1" || to=/etc/${1#/usr/lib/}
         ;;
     esac
     if is_for_root "$1" && [ "$(id -u)" != 0 ] && [ -z "$root" ]; then return; fi
@@ -181,7 +187,9 @@ if [ "$(id -u)" = 0 ] && [ -z "$root" ]; then
     if command -v systemd-tmpfiles >/dev/null 2>&1; then systemd-tmpfiles --create gpuslice.conf 2>/dev/null || true; fi
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload || true
-        [ -z "$is_beside" ] || echo "systemd keeps the units of another installation of gpuslice"
+        unit=$(own_unit)
+        grep -q "$prefix/bin/gpuslice" "$unit" 2>/dev/null ||
+            echo "systemd uses $unit, which is another installation's"
         echo "for containers: systemctl enable --now gpuslice-devices.service gpuslice-gc.timer, then $prefix/bin/gpuslice runtime configure --runtime ENGINE"
     fi
 fi

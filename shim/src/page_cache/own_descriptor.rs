@@ -38,7 +38,8 @@ impl ModelFile {
         if old == OPENING || descriptor(old).is_some_and(|own| self.is(own)) {
             return true;
         }
-        // Announced before it is opened: of two, one would have to be closed again.
+        // Reserves the entry before it opens the file. If two threads opened a descriptor, one would have to
+        // be closed, which would release the program's locks.
         let first = self
             .own
             .compare_exchange(old, OPENING, Ordering::AcqRel, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Locks on files: those that mean "I still need these bytes", and those of this process.
 //! Touches: the kernel; `/proc/thread-self/fdinfo`.
-//! Law: where the kernel gives no answer about this process's own locks, there may be one.
+//! Law: if the kernel does not report this process's locks, assume that it holds one.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;

@@ -78,7 +78,7 @@ pub(crate) fn register(
         let link = folder.join(format!("{name}-{pid}"));
         let former = fs::read_link(&link).ok();
         let former = former.as_deref().and_then(private_folder);
-        match watcher.filter(|_| former.is_some_and(|former| goes_on(former, pid))) {
+        match watcher.filter(|_| former.is_some_and(|former| is_still_used(former, pid))) {
             Some(watcher) => folder.join(format!("{name}-{watcher}")),
             None => link,
         }
@@ -98,7 +98,7 @@ pub(crate) fn register(
 }
 
 /// Checks whether a former slice of the process `pid` goes on, although that process gets another one.
-fn goes_on(former: &Path, pid: Pid) -> bool {
+fn is_still_used(former: &Path, pid: Pid) -> bool {
     // This process leaves its former slice. A slice of `gpuslice env` belongs to another process,
     // whose programs may use it later.
     (pid != Pid::this() && is_watched(former)) || former::is_used_by_others(former)
@@ -170,8 +170,11 @@ pub(crate) fn running_and(remains: Remains) -> Vec<Entry> {
 /// Returns the names of the links in this user's folders: `NAME-PID`.
 #[must_use]
 pub(crate) fn link_names() -> BTreeSet<String> {
-    let names = links().filter_map(|link| Some(link.file_name()?.to_str()?.to_owned()));
-    names.collect()
+    let name = |link: PathBuf| {
+        let name = link.file_name()?.to_str()?;
+        Some(name.strip_prefix(ENDED).unwrap_or(name).to_owned())
+    };
+    links().filter_map(name).collect()
 }
 
 /// The links in this user's folders.

@@ -119,8 +119,7 @@ impl Folders {
         }
     }
 
-    /// Returns the folder of a record if it is none of these: a user's own, in which this process is
-    /// not that user's.
+    /// Returns the folder of a record, if it is another user's and not one of these.
     pub(super) fn another<'a>(&self, record: &'a Path) -> Option<&'a Path> {
         let folder = record.parent()?;
         (!self.is_simulated() && self.each().all(|known| known != folder)).then_some(folder)

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Returns the text that `work` returns, or `None` if it has not ended within the time limit.
 ///
 /// # Errors
-/// When there can be no child.
+/// If the child cannot be created.
 pub(super) fn text_within(
     patience: Duration,
     work: impl FnOnce() -> String,
@@ -58,13 +58,13 @@ pub(super) fn text_within(
 
 /// The child: works, and writes the text into the pipe, the only descriptor that it keeps.
 fn answer_with(end: OwnedFd, work: impl FnOnce() -> String) -> ! {
-    let alone = || -> nix::Result<()> {
+    let detach = || -> nix::Result<()> {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         dup2_stdin(&end)?;
         dup2_stdout(&end)?;
         dup2_stderr(&end)
     };
-    if alone().is_ok() {
+    if detach().is_ok() {
         drop(end);
         close_from(3);
         let _ = io::stdout().write_all(work().as_bytes());

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// not dropped by then stay cached.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time after that in which a call of the kernel's may still end.
+/// The extra time for a system call that is still running after [`PATIENCE`].
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The most files and folders that are checked, of all folders together: half a second's work. A

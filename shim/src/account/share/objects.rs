@@ -20,7 +20,8 @@ use crate::state::handles::{self, Space};
 pub(crate) struct ObjectId(u64);
 
 const KEY: u64 = (1 << MARK_AT) - 1;
-/// The place where a [`Share`](super::Share) has its origin, and a value that none has.
+/// The bit position of the origin in a [`Share`](super::Share), and the value there that marks an
+/// [`ObjectId`].
 const MARK_AT: u32 = super::WHOSE_AT;
 const MARK: u64 = Whose::Averaged as u64;
 const DEVICE_AT: u32 = MARK_AT + 2;

@@ -45,8 +45,8 @@ impl Failure {
 pub(super) struct Reader {
     /// The events that were skipped.
     skipped: u64,
-    /// The next number of them that is told: a program can close such files in a loop.
-    told_at: u64,
+    /// The count of skipped events at which the next message is printed: a program can close such files in a loop.
+    report_at: u64,
     /// Those since the last event that could be read.
     in_a_row: u32,
     /// The end of the pause.
@@ -66,7 +66,7 @@ impl Reader {
     pub(super) fn new(tell: fn(&str)) -> Reader {
         Reader {
             skipped: 0,
-            told_at: 1,
+            report_at: 1,
             in_a_row: 0,
             until: None,
             tell,
@@ -105,8 +105,8 @@ impl Reader {
     fn skip(&mut self, error: Errno, pause_after: u32) {
         self.skipped = self.skipped.saturating_add(1);
         self.in_a_row = self.in_a_row.saturating_add(1);
-        if self.skipped >= self.told_at {
-            self.told_at = self.skipped.saturating_mul(10);
+        if self.skipped >= self.report_at {
+            self.report_at = self.skipped.saturating_mul(10);
             (self.tell)(&format!(
                 "a file that was closed cannot be opened, and is skipped: {error} ({} so far)",
                 self.skipped
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(reader.pause(), None);
         reader.skip(Errno::EIO, IN_A_ROW);
         assert!(reader.pause().is_some());
-        // The 1st, 10th, 100th and 1000th are told.
-        assert_eq!(reader.told_at, 10_000);
+        // The 1st, 10th, 100th and 1000th are reported.
+        assert_eq!(reader.report_at, 10_000);
         let mut short = Reader::new(|_| {});
         short.skip(Errno::EMFILE, 1);
         assert!(short.pause().is_some());

@@ -1,6 +1,6 @@
 //! The marks by which the kernel reports closed files: one for the filesystem of each watched folder.
 //! Touches: fanotify; the watched folders; the mount table; /proc/self/fdinfo.
-//! Law: as long as the mounts at all folders are as before, no marked folder is touched again, because
+//! Law: while no mount at a watched folder changes, no marked folder is accessed again, because
 //! its server may hang.
 
 use super::mounts::{self, Changes};
@@ -22,8 +22,8 @@ struct Folder {
     path: PathBuf,
     /// Its mounts when its filesystem was marked; None if it is not marked.
     marked: Option<Mounts>,
-    /// The last reason that was told.
-    told: Option<String>,
+    /// The reason that was reported last.
+    reported: Option<String>,
 }
 
 /// The place of a folder in the mount table.
@@ -54,7 +54,7 @@ pub(super) struct Marks {
     changes: Changes,
     checked: Instant,
     /// The last reason for which there is no group.
-    told: Option<String>,
+    reported: Option<String>,
     tell: fn(&str),
 }
 
@@ -71,7 +71,7 @@ impl Marks {
         let folder = |path: &PathBuf| Folder {
             path: path.clone(),
             marked: None,
-            told: None,
+            reported: None,
         };
         let mut marks = Marks {
             folders: paths.iter().map(folder).collect(),
@@ -79,7 +79,7 @@ impl Marks {
             // Opened before the table is read, so that no change is missed.
             changes: Changes::new(),
             checked: Instant::now(),
-            told: None,
+            reported: None,
             tell,
         };
         marks.check();
@@ -147,7 +147,7 @@ impl Marks {
         match group() {
             Ok(fanotify) => {
                 let former = self.group.replace(Group { fanotify, marks: 0 });
-                self.told = None;
+                self.reported = None;
                 self.mark(&table, false);
                 former.map(|group| group.fanotify)
             }
@@ -179,17 +179,17 @@ impl Marks {
                     if folder.marked != now {
                         (self.tell)(&format!("watching the filesystem of {shown}"));
                     }
-                    (folder.marked, folder.told) = (now, None);
+                    (folder.marked, folder.reported) = (now, None);
                 }
                 Err(error) => {
                     let reason = format!(
                         "cannot watch the filesystem of {shown}: {error}; trying again every {} s",
                         RETRY.as_secs()
                     );
-                    if folder.told.as_ref() != Some(&reason) {
+                    if folder.reported.as_ref() != Some(&reason) {
                         (self.tell)(&reason);
                     }
-                    (folder.marked, folder.told) = (None, Some(reason));
+                    (folder.marked, folder.reported) = (None, Some(reason));
                 }
             }
         }
@@ -197,13 +197,13 @@ impl Marks {
     }
 
     fn cannot(&mut self, reason: String) {
-        if self.told.as_ref() != Some(&reason) {
+        if self.reported.as_ref() != Some(&reason) {
             (self.tell)(&format!(
                 "{reason}; trying again every {} s",
                 RETRY.as_secs()
             ));
         }
-        self.told = Some(reason);
+        self.reported = Some(reason);
     }
 }
 
