@@ -142,8 +142,14 @@ fn keeps_streams_apart(path: &CString) -> bool {
     drop(zero);
     let is_open = |number: usize| fs::metadata(format!("/proc/self/fd/{number}")).is_ok();
     let are_kept = || [0, 1, 2].map(is_open) == [false, true, false];
-    [Access::Read, Access::Write].into_iter().all(|access| {
-        let opened = Fd::open(path, access).unwrap();
-        opened.number() > 2 && are_kept()
-    })
+    let are_above = || {
+        let mut accesses = [Access::Read, Access::Write].into_iter();
+        accesses.all(|access| Fd::open(path, access).unwrap().number() > 2)
+    };
+    if !are_above() || !are_kept() {
+        return false;
+    }
+    // Only 2 is free.
+    let zero = Fd::open_path(c"/").unwrap();
+    zero.number() == 0 && are_above() && !is_open(2)
 }
