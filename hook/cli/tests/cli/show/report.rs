@@ -386,13 +386,16 @@ fn a_slice_that_ends_while_it_is_measured_is_shown_with_its_last_numbers() {
             .contains("\"short\"")
     };
     crate::support::eventually("it runs", || is_there(&home));
-    let shown = shown.args(["report", "short", "--for", "600", "--every", "1"]);
+    // The figure shows that the slice was measured.
+    let figure = home.state.path().join("figure.svg");
+    let shown = shown.args(["report", "short", "--for", "600", "--every", "1", "--plot"]);
     let shown = shown
+        .arg(&figure)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    crate::support::eventually("it is measured", || figure.exists());
     drop(child.stdin.take());
     child.wait().unwrap();
     let shown = shown.wait_with_output().unwrap();
