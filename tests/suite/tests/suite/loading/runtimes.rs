@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The memory of the simulated card.
 const CARD: u64 = 25_438_126_080;
 
-/// What is compiled for a runtime, `11.0`, `12` or `13`.
+/// Compiles the program or the library for a runtime, `11.0`, `12` or `13`.
 fn compiled(form: &str, runtime: &str, further: &[&str]) -> PathBuf {
     let major = runtime.split('.').next().unwrap_or(runtime);
     let (version, library) = (
